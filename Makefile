@@ -9,10 +9,15 @@ ARGS ?=
 TEST_PROCESSES ?= 4
 PYTEST := $(BIN)/python -m pytest -q --numprocesses=$(TEST_PROCESSES) --dist=loadfile --no-loadscope-reorder --durations=25
 
+# Planners, gate, parsers, state, configuration, words: what asks for no service and starts hardly any process.
+QUICK := tests/agent/core tests/agent/plan tests/agent/config tests/agent/state tests/agent/bridge/test_decode.py \
+  $(wildcard tests/backends/*/test_parse.py tests/backends/*/test_canonical.py tests/backends/*/test_schema.py) \
+  $(filter-out %test_commands.py %test_site.py,$(wildcard tests/docs/test_*.py))
+
 # Debian packages of the real parts that the tests run.
 SERVICES := munge mariadb-server slurmdbd slurmctld slurmd slurm-client redis-server slapd mosquitto rabbitmq-server chromium systemd libnss-db
 
-.PHONY: setup lint type test test-without-services services demo bench docs lock clean
+.PHONY: setup lint type quick test nightly coverage mutants test-without-services services services-slurm demo bench docs lock clean
 
 setup: $(STAMP)
 
@@ -30,8 +35,25 @@ lint: setup
 type: setup
 	$(BIN)/mypy
 
+# In under a minute on two cores: after each edit.
+quick: setup
+	rig/apart.sh $(BIN)/python -m pytest -q --numprocesses=2 --dist=loadfile $(QUICK) $(ARGS)
+
 test: setup
 	rig/apart.sh $(PYTEST) $(ARGS)
+
+# What `test` runs a part of in full: kills at every single step, ten times the examples. Takes hours.
+nightly: setup
+	FULL_TESTS=1 rig/apart.sh $(PYTEST) --timeout=3600 $(ARGS)
+
+# Which lines and branches of the product the tests reach; a page for each file is in build/coverage.
+coverage: setup
+	mkdir -p build/coverage
+	rig/apart.sh $(PYTEST) --cov --cov-report=term:skip-covered --cov-report=html:build/coverage $(ARGS)
+
+# Whether a test fails when one place of planners, gate or state is changed: 200 random places, takes hours.
+mutants: setup
+	rig/apart.sh $(BIN)/python -m benchmarks.mutants $(ARGS)
 
 # As on a machine with none of the Debian packages.
 test-without-services: setup
@@ -40,6 +62,14 @@ test-without-services: setup
 services:
 	apt-get update -q
 	DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends $(SERVICES)
+
+# Newer generations of SLURM, each in a Debian root below SLURM_ROOTS (600 MB, some minutes).
+SLURM_ROOTS ?= /var/cache/waldur-site-cluster/slurm
+services-slurm:
+	apt-get update -q
+	DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends debootstrap debian-archive-keyring
+	rig/slurm-root.sh trixie $(SLURM_ROOTS)/trixie
+	rig/slurm-root.sh forky $(SLURM_ROOTS)/forky
 
 demo: setup
 	$(BIN)/python manage.py demo $(ARGS)
@@ -50,7 +80,6 @@ bench: setup
 docs: setup
 	$(BIN)/python docs/generate.py
 	$(BIN)/python -m sphinx -q -W --keep-going -b html docs build/docs
-	$(BIN)/python -m pytest -q tests/docs
 
 lock: setup
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header \

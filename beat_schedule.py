@@ -2,7 +2,7 @@
 """Compute the beat table: offerings and periods in, Celery beat entries out. Pure; decides only when tasks run.
 
 An entry exists for every mode that an offering has a backend for. It expires after one period: a pass that
-nobody took in that time is replaced by the next one.
+no worker took in that time is replaced by the next one.
 """
 
 from __future__ import annotations
@@ -39,6 +39,8 @@ PRIORITY_OF: Mapping[Mode, int] = {Mode.ORDER_PROCESS: 0, Mode.MEMBERSHIP_SYNC: 
 EVENT_PRIORITY = 3
 BACKFILL_PRIORITY = 9
 HIGHEST = 9
+STEPS = tuple(sorted({*PRIORITY_OF.values(), EVENT_PRIORITY, BACKFILL_PRIORITY}))
+SEPARATOR = ":"
 
 # The drift report of an offering: once an hour, after everything else.
 DRIFT_TASK = "drift.report"
@@ -49,6 +51,16 @@ DRIFT_PRIORITY = 8
 def queue_name(queue: str) -> str:
     """Return the name of the queue that the workers of one head node read."""
     return f"site.{queue}"
+
+
+def priority_key(queue: str, step: int) -> str:
+    """Return the key of a queue's messages of one priority in Redis, as Celery documents it (Routing Tasks, Redis)."""
+    return f"{queue}{SEPARATOR}{step}" if step else queue
+
+
+def polled(task: str, offering_uuid: str) -> str:
+    """Return the name by which the work queue knows that a periodic task of an offering waits."""
+    return f"polled:{task}:{offering_uuid}"
 
 
 def all_modes(_offering: Offering) -> frozenset[Mode]:
@@ -93,18 +105,12 @@ def slots(settings: Settings, modes_of: Callable[[Offering], frozenset[Mode]] = 
     return found
 
 
-def rising(priority: int) -> int:
-    """Return a priority as AMQP counts: the highest number is first."""
-    return HIGHEST - priority
-
-
 def entries(
     settings: Settings,
     modes_of: Callable[[Offering], frozenset[Mode]] = all_modes,
-    *,
-    is_rising: bool = False,
+    counted: Callable[[int], int] = lambda priority: priority,
 ) -> dict[str, dict[str, Any]]:
-    """Return the entries as Celery reads them in `beat_schedule`. `is_rising`: for a broker whose priorities rise."""
+    """Return the entries as Celery reads them in `beat_schedule`. `counted`: a priority as the broker counts."""
     return {
         slot.name: {
             "task": slot.task,
@@ -112,7 +118,7 @@ def entries(
             "args": (slot.offering_uuid,),
             "options": {
                 "queue": slot.queue,
-                "priority": rising(slot.priority) if is_rising else slot.priority,
+                "priority": counted(slot.priority),
                 "expires": slot.period_s,
             },
         }

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Flower's settings, read by `celery -A tasks flower`: loopback only, nobody without a password, and no task is started
+"""Flower's settings, read by `celery -A tasks flower`: loopback only, a password is needed, and no task is started
 here: whoever knows the password looks at tasks and workers, and may stop them (docs/security.md).
 
 Give the password as FLOWER_BASIC_AUTH=user:password in the environment (a command line shows in `ps`), or set

@@ -21,7 +21,7 @@ from agent.core.checks import Check
 from agent.core.model import AllocationSpec, Component, Health, Part, Snapshot
 from agent.core.periodic import DesiredSettings, ObservedSettings
 from agent.core.plans import Outcome
-from agent.core.usage import Counts, JobUse, SettledUsage, Usage, UsageQuery
+from agent.core.usage import Counts, FinalisedUsage, JobUse, Usage, UsageQuery
 
 NAMES = frozenset({Part.QOS, Part.PARTITIONS})
 BULK_PARTS = frozenset(
@@ -30,37 +30,34 @@ BULK_PARTS = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class Few:
-    """What is read again of the tree that was read `before`: these accounts with all that is in them, and the default
-    accounts of these users.
-    """
+class Reread:
+    """What is read again of a tree: these accounts with all in them, and the default accounts of these users."""
 
+    # The tree as it was read.
     before: Snapshot
     accounts: frozenset[str]
     users: frozenset[str]
 
     @classmethod
-    def touched(cls, before: Snapshot, actions: Iterable[ClusterAction]) -> Few:
+    def touched(cls, before: Snapshot, actions: Iterable[ClusterAction]) -> Reread:
         """Return what actions may have changed."""
         some = tuple(actions)
-        things = (t for a in some for t in a.things((*a.makes, *a.needs, *a.ends)))
+        things = (t for a in some for t in a.objects((*a.makes, *a.needs, *a.ends)))
         accounts = frozenset({*(action.account for action in some), *(thing.account for thing in things)})
         return cls(before, accounts, frozenset(action.ids().get("user", "") for action in some) - {""})
 
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """Parts of the cluster to read whole; and the accounts whose active jobs, or use of limits, to read.
-
-    `names`: QOS and PARTITIONS where their lists are needed to see whether a name is one of them. `few`: where nothing
-    else of the tree can have changed; a backend may read these parts whole all the same.
-    """
+    """Parts of the cluster to read whole; and the accounts whose active jobs, or use of limits, to read."""
 
     parts: frozenset[Part] = BULK_PARTS
     jobs_of: frozenset[str] = frozenset()
     usage_of: frozenset[str] = frozenset()
+    # QOS and PARTITIONS where their lists are needed to see whether a name is one of them.
     names: frozenset[Part] = frozenset()
-    few: Few | None = None
+    # Where nothing else of the tree can have changed; a backend may read these parts whole all the same.
+    reread: Reread | None = None
 
 
 class AccountMarks(Protocol):
@@ -78,40 +75,41 @@ def marks_of_this_process(_backend: str, _mark: str) -> AccountMarks:
     return set()
 
 
-class CostFactors(Protocol):
-    """How many times slower than expected the commands of a cluster were lately, by kind; it outlives the process."""
+class CostHints(Protocol):
+    """Seconds that the commands of a cluster took lately, by what took them; they outlive the process."""
 
-    def read(self, kind: str, /) -> float | None: ...
+    def read(self) -> Mapping[str, float]: ...
 
-    def write(self, kind: str, factor: float, /) -> None: ...
+    def write(self, seconds: Mapping[str, float], /) -> None: ...
 
 
 class CostsOfThisProcess(dict[str, float]):
-    """Factors that end with their owner, for a backend without a host program."""
+    """Seconds that end with their owner, for a backend without a host program."""
 
-    read = dict.get
-
-    def write(self, kind: str, factor: float, /) -> None:
-        self[kind] = factor
+    read = dict.copy
+    write = dict.update
 
 
 @dataclass(frozen=True, slots=True)
 class BackendContext:
-    """Values that the host program gives every backend. `state_dir` holds the lock files of writes; `lock_dir` is for
-    those that agents of this host with another state_dir must see as well, None where there is no such folder.
-    `is_urgent`: it works for orders, whose writes come before those of others. `marks`: return the accounts with a
-    mark; the first argument says whose accounts these are, for two offerings may share one accounting system. `costs`:
-    return what is known of the speed of a cluster, by its name. `seen_cluster`: the name of the cluster where the
-    settings have none: the one under which it was seen last, or that other offerings give it.
-    """
+    """Values that the host program gives every backend."""
 
     offering_uuid: str
+    # Holds the lock files of writes.
     state_dir: Path
     timezone: str = "UTC"
+    # For the locks that agents of this host with another state_dir must see as well, None where there is no such
+    # folder.
     lock_dir: Path | None = None
+    # It works for orders, whose writes come before those of others.
     is_urgent: bool = False
+    # Return the accounts with a mark; the first argument says whose accounts these are, for two offerings may share one
+    # accounting system.
     marks: Callable[[str, str], AccountMarks] = marks_of_this_process
-    costs: Callable[[str], CostFactors] = lambda _cluster: CostsOfThisProcess()
+    # Return what is known of the speed of a cluster, by its name.
+    costs: Callable[[str], CostHints] = lambda _cluster: CostsOfThisProcess()
+    # The name of the cluster where the settings have none: the one under which it was seen last, or that other
+    # offerings give it.
     seen_cluster: str = ""
 
 
@@ -136,14 +134,14 @@ class Backend(Protocol):
         ...
 
     def canonical(self, spec: AllocationSpec, snapshot: Snapshot) -> AllocationSpec:
-        """Return the desired state in this cluster's spelling; `notes` tell what the cluster cannot keep.
+        """Return the desired state in this cluster's spelling; `notes` say what the cluster cannot keep.
 
         Raises PlanRefused where a name or a value can never be used here.
         """
         ...
 
     def prepare(self) -> None:
-        """Check that `apply` can begin on this host, before Waldur is told anything. Raises BackendError."""
+        """Check that `apply` can begin on this host, before anything is reported to Waldur. Raises BackendError."""
         ...
 
     def apply(self, actions: Sequence[ClusterAction]) -> Sequence[Outcome]:
@@ -152,7 +150,7 @@ class Backend(Protocol):
 
     def commands(self, actions: Sequence[ClusterAction]) -> Sequence[str]:
         """Return the commands with which `apply` would change the cluster, as a shell takes them; one may have
-        several lines (a here-document). What it only asks before is left out. Changes nothing; may ask, and so raise
+        several lines (a here-document). What it only asks before is omitted. Changes nothing; may ask, and so raise
         BackendError.
         """
         ...
@@ -164,7 +162,7 @@ class Backend(Protocol):
 
 @runtime_checkable
 class Paced(Protocol):
-    """A backend that can tell how long changes will take; found by `isinstance`."""
+    """A backend that estimates how long changes will take; found by `isinstance`."""
 
     def expected_s(self, actions: Sequence[ClusterAction]) -> float:
         """Return about how many seconds `apply` will be at work, without waiting for others. Changes nothing."""
@@ -173,7 +171,7 @@ class Paced(Protocol):
 
 @runtime_checkable
 class UsageReader(Protocol):
-    """A backend that tells what was used; found by `isinstance`."""
+    """A backend that reads what was used; found by `isinstance`."""
 
     def usage(self, query: UsageQuery) -> Usage:
         """Read one month of all accounts, in one command however many they are. Raises BackendError: an answer that is
@@ -190,7 +188,7 @@ class UsageCount(Protocol):
     """One report's count of several months, the newest first."""
 
     @property
-    def settled(self) -> SettledUsage | None:
+    def finalised(self) -> FinalisedUsage | None:
         """Return what the next count needs; the same object as before where nothing of it changed."""
         ...
 
@@ -203,9 +201,9 @@ class UsageCount(Protocol):
 class UsageCounter(UsageReader, Protocol):
     """A backend that need not read every job of a month in every report; found by `isinstance`."""
 
-    def count(self, settled: SettledUsage | None, now: datetime, *, may_be_large: bool) -> UsageCount:
-        """Begin the count of one report. `settled`: what the last one left. `may_be_large`: whether a month may be
-        too large to read it all each time, where no count has shown it yet.
+    def count(self, finalised: FinalisedUsage | None, now: datetime, *, may_be_large: bool) -> UsageCount:
+        """Begin the count of one report. `finalised`: what the last one left. `may_be_large`: whether a month may be
+        too large to read it all each time, where no count has been made yet.
         """
         ...
 
@@ -232,7 +230,7 @@ class ChargeReader(UsageReader, Protocol):
 
 @runtime_checkable
 class JobReader(Protocol):
-    """A backend that tells of single jobs, to explain figures; found by `isinstance`."""
+    """A backend that reads single jobs, to explain figures; found by `isinstance`."""
 
     def job_uses(self, query: UsageQuery, ids: Sequence[str]) -> Sequence[JobUse]:
         """Return what these jobs count in the month now, each run of a requeued job on its own, as in `Usage.live`;
@@ -255,9 +253,11 @@ class UsageCheck(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class MadeKey:
-    """A key as it was issued. `client_id` names it on the cluster; `secret` is given to Waldur, and kept nowhere."""
+    """A key as it was issued."""
 
+    # Names it on the cluster.
     client_id: str
+    # Given to Waldur, and kept nowhere.
     secret: Secret
 
 
@@ -277,12 +277,12 @@ class KeyKeeper(Protocol):
         ...
 
     def end(self, account: str, client_id: str) -> None:
-        """Make a key worth nothing for good; what is gone is ended. Raises BackendError."""
+        """Make a key invalid permanently; one that is gone is ended. Raises BackendError."""
         ...
 
     def usage(self, query: UsageQuery) -> Mapping[str, Mapping[str, Counts]]:
-        """Read one month of all keys, by account and `client_id`, counted as limits are. A key that is left out keeps
-        what Waldur was told of it. Raises BackendError.
+        """Read one month of all keys, by account and `client_id`, counted as limits are. For a key that is omitted,
+        what was reported to Waldur stays. Raises BackendError.
         """
         ...
 
@@ -297,7 +297,7 @@ class KeyPower(Protocol):
 
 @runtime_checkable
 class ClusterChecks(Protocol):
-    """A backend that can tell more of its cluster than `check` does; found by `isinstance`."""
+    """A backend that checks more of its cluster than `check` does; found by `isinstance`."""
 
     def checks(self) -> Mapping[str, Callable[[], Check | datetime]]:
         """Return looks by name. Each returns what it found, or what the cluster's clock shows; raises BackendError."""
@@ -330,9 +330,11 @@ class PeriodicPower(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Parsed:
-    """A plugin's own settings, None when `problems` holds an error. A problem with `stops` stops these modes only."""
+    """A plugin's own settings."""
 
+    # None when a problem is an error.
     settings: Any
+    # One with `stopped_modes` stops these modes only.
     problems: tuple[Problem, ...] = ()
 
 
@@ -340,8 +342,8 @@ class Plugin(Protocol):
     """Object that an entry point of the group `waldur_site_cluster.backends` names."""
 
     @property
-    def setting_keys(self) -> frozenset[str]:
-        """Keys of `backend_settings` that this backend reads, beyond the common ones."""
+    def settings(self) -> type:
+        """Return the frozen dataclass whose fields declare the keys of `backend_settings` that this backend reads."""
         ...
 
     def parse(self, raw: Mapping[str, Any], path: str) -> Parsed:
@@ -357,9 +359,10 @@ class Plugin(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class KnownComponents:
-    """Components that a backend can keep, as it counts them; `problems` tell what is left out or counted otherwise."""
+    """Components that a backend can keep, as it counts them."""
 
     components: Mapping[str, Component]
+    # They say what is skipped or counted otherwise.
     problems: tuple[Problem, ...] = ()
 
 
@@ -373,11 +376,13 @@ class ComponentRules(Protocol):
 
 
 @runtime_checkable
-class ComponentKeys(Protocol):
-    """A plugin with keys of its own in `backend_components` (`Component.extras` has them); found by `isinstance`."""
+class HasComponentKeys(Protocol):
+    """A plugin with keys of its own in `backend_components`; found by `isinstance`."""
 
     @property
-    def component_keys(self) -> frozenset[str]: ...
+    def component_keys(self) -> type:
+        """Return the frozen dataclass whose fields declare them. `Component.extras` has what is written."""
+        ...
 
 
 @runtime_checkable

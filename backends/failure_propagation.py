@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from agent.core.actions import Action, Kind, Thing
+from agent.core.actions import Action, ClusterObject, ObjectKind
 from agent.core.errors import BackendError, BackendUnavailable, SiteAgentError
 from agent.core.plans import Outcome
 
@@ -21,8 +21,8 @@ class FailurePropagation:
 
     def __init__(self) -> None:
         self._outage = False
-        self._unmade: dict[Thing, SiteAgentError] = {}
-        self._unended: dict[tuple[Kind, str], list[tuple[Thing, BackendError]]] = {}
+        self._unmade: dict[ClusterObject, SiteAgentError] = {}
+        self._unended: dict[tuple[ObjectKind, str], list[tuple[ClusterObject, BackendError]]] = {}
 
     def note(self, outcome: Outcome) -> None:
         """Record what an outcome means for the actions after it."""
@@ -31,22 +31,22 @@ class FailurePropagation:
             return
         if isinstance(error, BackendUnavailable):
             self._outage = True
-        for thing in action.things(action.makes):
-            if thing.kind in (Kind.ACCOUNT, Kind.FRESH_QOS):
+        for thing in action.objects(action.makes):
+            if thing.kind in (ObjectKind.ACCOUNT, ObjectKind.FRESH_QOS):
                 self._unmade[thing] = error
         if isinstance(error, BackendError):
-            for thing in action.things(action.ends):
-                if thing.kind is not Kind.SUBMISSION:
+            for thing in action.objects(action.ends):
+                if thing.kind is not ObjectKind.SUBMISSION:
                     self._unended.setdefault((thing.kind, thing.account), []).append((thing, error))
 
     def error_for(self, action: Action) -> SiteAgentError | None:
         """Return why an action must not be tried, None when it may."""
         if self._outage:
             return BackendUnavailable(NOT_TRIED)  # what it said stands with the action that was tried
-        for thing in action.things(action.needs):
+        for thing in action.objects(action.needs):
             if thing in self._unmade:
                 return self._unmade[thing]
-        for awaited in action.things(action.awaits):
+        for awaited in action.objects(action.awaits):
             for thing, error in self._unended.get((awaited.kind, awaited.account), ()):
                 if thing.covers(awaited):
                     return error

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
 """Texts that people wrote in Waldur (names of resources, projects, organizations) as words of a command. Commands are
-argv lists, and quoted where ssh or a script joins them; this is the second belt, for a wrapper that does not quote.
+argv lists, and quoted where ssh or a script joins them; this protects where a wrapper does not quote.
 
 They are cut: a resource may have a name of any length, and Linux takes no word of 128 KiB in a command.
 """

@@ -4,11 +4,11 @@
 Ten `sacctmgr` writes at once kept 3 of 10 changes and ended slurmdbd (22.05). The lock belongs to the open
 file, not to the process: a child that inherits the descriptor holds it until it ends, even when we are killed.
 
-A lock file has a second name in `state_dir` itself: who deletes the folder of the locks, as if they were stale, lets
-nobody in beside a writer. Where all of `state_dir` is deleted, the writer notices before its next command and stops;
+A lock file has a second name in `state_dir` itself: who deletes the folder of the locks, as if they were stale,
+lets no second writer in. Where all of `state_dir` is deleted, the writer notices before its next command and stops;
 and who locks the new file first looks for a process that still holds the deleted one.
 
-Who waits holds a second file, shared with all who wait; so the holder sees that somebody does, and lets them in between
+Who waits holds a second file, shared with all who wait; so the holder sees that others wait, and lets them in between
 two commands (`give_way`). Those who wait for an order have a file of their own, and come first.
 
 Who has another `state_dir` has another lock file, and is not kept out. Where two writers would cost money a second
@@ -38,17 +38,17 @@ WAIT_S = 120.0
 POLL_S = 0.05
 # A writer with many commands lets others in between two of them after this time; for an order at once.
 TURN_S = 4.0
-# Who waits takes a free lock within a poll. Who has not done so after this time is stopped: nobody waits for them.
+# Who waits takes a free lock within a poll. Who has not done so after this time is stopped, and is not waited for.
 COURTESY_S = 1.0
-# People at a terminal are told then that a writer is waited for.
-TOLD_AFTER_S = 10.0
+# After this time a warning is logged that a writer is waited for, for people at a terminal.
+WARNED_AFTER_S = 10.0
 
 
 class WriteLock:
     """Context manager, re-entrant within one thread: `with lock` around a batch keeps other writers out of it.
 
     `target`: what is written to, and what all its writers with this state_dir call alike, whatever their settings.
-    `shared`: a second file, for writers with another state_dir. `is_urgent`: somebody waits for an order of Waldur;
+    `shared`: a second file, for writers with another state_dir. `is_urgent`: a person waits for an order of Waldur;
     such writers come before the others. What a child has to inherit to hold the lock is in `descriptors`.
 
     A block inside of another asks whether the lock is still the one that others wait for: each command is such a block.
@@ -121,7 +121,7 @@ class WriteLock:
         os.close(self._opened())
 
     def unshared(self) -> str:
-        """Return why writers with another state_dir are not kept out; empty where they are, or nobody asked for it."""
+        """Return why writers with another state_dir are not kept out; empty where they are, or it was not asked for."""
         try:
             _close(self._opened_shared())
         except OSError as error:
@@ -174,7 +174,7 @@ class WriteLock:
         self._taken_s = time.monotonic()
 
     def _refuse_deleted(self, own: int) -> None:
-        """Look once in the life of a lock file whether somebody holds a deleted one of its name; then it has a byte.
+        """Look once in the life of a lock file whether a process holds a deleted one of its name; then it has a byte.
         Raises ClusterBusy.
         """
         if os.fstat(own).st_size:
@@ -189,7 +189,7 @@ class WriteLock:
             os.write(own, b"\n")
 
     def _await(self, descriptor: int, path: Path, deadline_s: float, *, is_turn_over: bool = False) -> None:
-        tell_at_s = time.monotonic() + TOLD_AFTER_S
+        warn_at_s = time.monotonic() + WARNED_AFTER_S
         polite_until_s = time.monotonic() + COURTESY_S
         with ExitStack() as place:
             is_queued = False
@@ -210,8 +210,8 @@ class WriteLock:
                             f"{self._target}: another write has held {path} for over {self._wait_s:.0f} s; "
                             "it is left to finish, ours is tried again later"
                         )
-                    if time.monotonic() >= tell_at_s:
-                        tell_at_s = math.inf
+                    if time.monotonic() >= warn_at_s:
+                        warn_at_s = math.inf
                         log.warning(
                             "%s: waiting for another write to end, which holds %s. Ctrl-C is safe: ours has not begun",
                             self._target,
@@ -243,7 +243,7 @@ def _flocked(descriptor: int, how: int) -> bool:
 
 
 def _is_held(path: Path, *, follows: bool = False) -> bool:
-    """Return whether somebody holds a lock on a file. One that cannot be opened is held by nobody."""
+    """Return whether a process holds a lock on a file. One that cannot be opened counts as not held."""
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | (0 if follows else os.O_NOFOLLOW))
     except OSError:
@@ -260,12 +260,14 @@ def _holder_of_deleted(path: Path) -> str:
     """
     deleted = f"{os.path.realpath(path)} (deleted)"
     for process in filter(str.isdecimal, os.listdir("/proc")):
-        with suppress(OSError):  # not ours to look at, or ended meanwhile
+        with suppress(OSError):  # not ours to look at, or ended since
             for number in os.listdir(f"/proc/{process}/fd"):
-                link = Path(f"/proc/{process}/fd/{number}")
-                with suppress(OSError):
-                    if os.readlink(link) == deleted and _is_held(link, follows=True):
+                link = f"/proc/{process}/fd/{number}"
+                try:
+                    if os.readlink(link) == deleted and _is_held(Path(link), follows=True):
                         return process
+                except OSError:
+                    continue
     return ""
 
 
@@ -299,7 +301,7 @@ def _is_there(descriptor: int, path: Path) -> bool:
 
 def _is_gone(descriptor: int, path: Path) -> bool:
     """Return whether an open file is certainly no longer the one of this name: a folder that cannot be looked into
-    (root that acts as another user) tells nothing.
+    (root that acts as another user) does not show that.
     """
     try:
         return not os.path.samestat(os.fstat(descriptor), os.stat(path, follow_symlinks=False))

@@ -33,9 +33,10 @@ class Decision(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class HookAnswer:
-    """`message`: why, for the order's consumer and the operator; printable, at most MESSAGE_LIMIT characters."""
+    """What the hook decided."""
 
     decision: Decision
+    # Why, for the order's consumer and the operator; printable, at most MESSAGE_LIMIT characters.
     message: str = ""
 
 
@@ -93,9 +94,9 @@ class OrderHook:
             decision = Decision(answer["decision"])
             message = answer.get("message") or ""
         except (ValueError, TypeError, KeyError, AttributeError):
-            shown = " ".join(text.split())[:80]
+            printed = " ".join(text.split())[:80]
             raise BackendError(
-                f"`{self._command[0]}` printed {shown!r}, and not an object like "
+                f"`{self._command[0]}` printed {printed!r}, and not an object like "
                 f'{{"decision": "accept"}} ("reject", "wait"). {NEXT}'
             ) from None
         if not isinstance(message, str):

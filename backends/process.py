@@ -66,16 +66,16 @@ class CommandMissing(BackendError):
 
 @dataclass(frozen=True, slots=True)
 class Completed:
-    """Result of a command. Texts are UTF-8, undecodable bytes replaced. `lines`: how many were handed on before
-    it ended, and are not in `stdout`. `words`: the command alone, which behind ssh is one word of `argv`.
-    """
+    """Result of a command. Texts are UTF-8, undecodable bytes replaced."""
 
     argv: tuple[str, ...]
     returncode: int
     stdout: str
     stderr: str
     duration_s: float
+    # How many were handed on before it ended, and are not in the output here.
     lines: int = 0
+    # The command alone, which behind ssh is one word of all.
     words: tuple[str, ...] = ()
 
 
@@ -99,7 +99,7 @@ class Runner:
         self._output_limit_bytes = output_limit_bytes
         self._prefix = tuple(prefix)
         # What everybody may read: errors, logs, the journal and previews show commands by `argv` alone.
-        self._shown_prefix = mask_words(self._prefix)
+        self._masked_prefix = mask_words(self._prefix)
         self._secrets = [text for text in secrets_in(self._prefix) if len(text) >= MIN_SECRET_LENGTH]
         self._shells = _shells_behind(self._prefix)
         self._keys = keys
@@ -108,7 +108,7 @@ class Runner:
 
     @property
     def prefixed(self) -> bool:
-        """Tell whether commands run elsewhere (in a container): files of ours are not there."""
+        """Return whether commands run elsewhere (in a container): files of ours are not there."""
         return bool(self._prefix)
 
     def argv(self, command: Sequence[str], environment: Mapping[str, str] | None = None) -> tuple[str, ...]:
@@ -121,7 +121,7 @@ class Runner:
             words = ("env", *(f"{name}={value}" for name, value in environment.items()), *words)
         for _ in range(self._shells):
             words = (shlex.join(words),)
-        return (*self._shown_prefix, *words)
+        return (*self._masked_prefix, *words)
 
     def read(
         self,
@@ -141,7 +141,7 @@ class Runner:
                 child.wait(timeout_s)
             except subprocess.TimeoutExpired:
                 # Not chained: its text is the command with every word, passwords too.
-                raise self._silent(argv, timeout_s, stderr) from None
+                raise self._too_slow(argv, timeout_s, stderr) from None
             finally:
                 _end(child)
             self._check_sizes(argv, stdout, stderr)
@@ -179,7 +179,7 @@ class Runner:
                         raise BackendError(f"`{' '.join(argv)}` was stopped: it printed a line without end")
             except subprocess.TimeoutExpired:
                 # Not chained: its text is the command with every word, passwords too.
-                raise self._silent(argv, timeout_s, stderr) from None
+                raise self._too_slow(argv, timeout_s, stderr) from None
             finally:
                 _end(child)
             self._check_sizes(argv, stderr)
@@ -220,7 +220,7 @@ class Runner:
     def write_after_question(
         self, command: Sequence[str], lock: WriteLock, question: str, answer: Callable[[str, str], str]
     ) -> Completed:
-        """Run a write that asks `question` on stdout before it changes anything for good. `answer` returns the line
+        """Run a write that asks `question` on stdout before it changes anything permanently. `answer` returns the line
         that it gets, for what it has said until then on stdout and stderr.
 
         Its input and output are pipes, unlike those of `write`: when we end before the answer, it must not find the end
@@ -312,7 +312,7 @@ class Runner:
                 "host is the head node."
             ) from error
 
-    def _silent(self, argv: Sequence[str], timeout_s: float, stderr: IO[bytes]) -> AnswerTooSlow:
+    def _too_slow(self, argv: Sequence[str], timeout_s: float, stderr: IO[bytes]) -> AnswerTooSlow:
         said = self._said(stderr).strip() or "no words"
         return AnswerTooSlow(f"`{' '.join(argv)}` gave no answer within {timeout_s:.0f} s: {said}")
 

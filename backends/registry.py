@@ -5,38 +5,39 @@ may fail with its own reason, and a failure stops the modes that need this backe
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from importlib.metadata import EntryPoint
 from typing import Any
 
+from agent.config.findings import Findings
+from agent.config.keys import WrongValue, keys_of
 from agent.config.model import Mode, Offering, Problem, Severity
 from agent.config.offering import BACKEND_KEYS
+from agent.config.reading import read
 from agent.core.errors import ConfigError
 from backends import plugins
 from backends.base import (
     Backend,
     BackendContext,
-    ComponentKeys,
     ComponentRules,
-    KnownComponents,
+    HasComponentKeys,
     Parsed,
     Plugin,
 )
+from backends.plugins import PluginMissing
 
 GROUP = "waldur_site_cluster.backends"
 
 
-class BackendNotInstalled(ConfigError):
-    """Nothing on this host provides a backend that the configuration names."""
-
-
 @dataclass(frozen=True, slots=True)
 class Configured:
-    """A backend that was found, loaded and configured; `settings` are its own."""
+    """A backend that was found, loaded and configured."""
 
     name: str
     plugin: Plugin
+    # What its plugin made of `backend_settings`.
     settings: Any
 
     def missing(self) -> str:
@@ -52,16 +53,16 @@ def installed() -> Mapping[str, EntryPoint]:
 
 
 def load(name: str) -> Plugin:
-    """Load the plugin of that name. Raises BackendNotInstalled with what is installed."""
-    found = installed()
-    if name not in found:
-        known = ", ".join(sorted(found)) or "none"
-        raise BackendNotInstalled(f"backend {name!r} is not installed; installed are: {known}")
-    try:
-        plugin: Plugin = found[name].load()
-    except ImportError as error:
-        raise BackendNotInstalled(f"backend {name!r} is installed but cannot be loaded: {error}") from error
+    """Load the plugin of that name. Raises PluginMissing."""
+    plugin: Plugin = plugins.load(GROUP, name, "")
     return plugin
+
+
+def _plugins(offering: Offering) -> Iterator[Plugin]:
+    """Yield the plugins of an offering's backends that can be loaded."""
+    for name in set(filter(None, offering.backends.values())):
+        with suppress(PluginMissing):
+            yield load(name)
 
 
 def configure(offering: Offering, mode: Mode) -> Configured:
@@ -69,7 +70,7 @@ def configure(offering: Offering, mode: Mode) -> Configured:
     name = offering.backend_of(mode)
     plugin = load(name)
     parsed = _parsed(plugin, offering)
-    errors = [str(p) for p in parsed.problems if p.severity is Severity.ERROR or mode in p.stops]
+    errors = [str(p) for p in parsed.problems if p.severity is Severity.ERROR or mode in p.stopped_modes]
     if errors or parsed.settings is None:
         raise ConfigError(f"offering {offering.name}: {'; '.join(errors)}")
     return Configured(name, plugin, parsed.settings)
@@ -83,63 +84,61 @@ def with_known_components(offering: Offering, *modes: Mode) -> Offering:
     for name in dict.fromkeys(filter(None, names)):
         try:
             plugin = load(name)
-        except BackendNotInstalled:
+        except PluginMissing:
             continue
         if isinstance(plugin, ComponentRules):
-            offering = replace(offering, components=_known(plugin, offering).components)
+            known = plugin.known_components(offering.components, f"{offering.path}.backend_components")
+            offering = replace(offering, components=known.components)
     return offering
 
 
 def _parsed(plugin: Plugin, offering: Offering) -> Parsed:
     """Return the settings, and what is wrong with them or with the components for this backend."""
     parsed = plugin.parse(offering.backend_settings, f"{offering.path}.backend_settings")
-    if not isinstance(plugin, ComponentRules):
-        return parsed
-    return replace(parsed, problems=(*parsed.problems, *_known(plugin, offering).problems))
-
-
-def _known(rules: ComponentRules, offering: Offering) -> KnownComponents:
-    return rules.known_components(offering.components, f"{offering.path}.backend_components")
+    findings = Findings()
+    findings.add(parsed.problems)
+    path = f"{offering.path}.backend_components"
+    written = {**offering.components, **offering.draft_components}
+    if isinstance(plugin, ComponentRules):
+        findings.add(plugin.known_components(written, path).problems)
+    if isinstance(plugin, HasComponentKeys):
+        for name, component in written.items():
+            read(plugin.component_keys, component.extras, f"{path}.{name}", findings, open_ended=True)
+    return replace(parsed, problems=findings.problems)
 
 
 def problems(offering: Offering) -> list[Problem]:
     """Return what the backends of an offering find wrong in its settings, and modes without an installed backend."""
-    found: dict[str, list[Problem]] = {}
-    for mode, name in offering.backends.items():
-        if not name or name in found:
-            continue
-        where = f"{offering.path}.{BACKEND_KEYS[mode]}"
-        modes = frozenset(m for m, n in offering.backends.items() if n == name)
-        unserved = f"Not served for this offering: {', '.join(sorted(modes))}"
+    findings = Findings()
+    for name in dict.fromkeys(filter(None, offering.backends.values())):
+        modes = frozenset(mode for mode, each in offering.backends.items() if each == name)
+        unserved = WrongValue(modes)
         try:
             parsed = _parsed(load(name), offering)
-            found[name] = [_stopping(problem, modes, unserved) for problem in parsed.problems]
-        except BackendNotInstalled as error:
-            found[name] = [Problem(Severity.WARNING, where, f"{error}. {unserved}")]
-    return [problem for several in found.values() for problem in several]
-
-
-def _stopping(problem: Problem, modes: frozenset[Mode], unserved: str) -> Problem:
-    """An error of a backend's settings stops the modes of this offering that it serves, and nothing else; a key that it
-    does not serve those of them that the key is about.
-    """
-    if problem.severity is not Severity.ERROR:
-        return replace(problem, stops=problem.stops & modes)
-    return Problem(Severity.WARNING, problem.path, f"{problem.message}. {unserved}", True, modes)
+        except PluginMissing as error:
+            where = next(BACKEND_KEYS[mode] for mode in offering.backends if mode in modes)
+            findings.warn(f"{offering.path}.{where}", f"{error}; {unserved.sentence}")
+            continue
+        for problem in parsed.problems:
+            # An error stops the modes of this offering that the backend serves, and nothing else; a key that it does
+            # not serve those of them that the key is about.
+            if problem.severity is Severity.ERROR:
+                findings.refuse(problem.path, problem.message, unserved)
+            else:
+                findings.add([replace(problem, stopped_modes=problem.stopped_modes & modes)])
+    return list(findings.problems)
 
 
 def component_keys(offering: Offering) -> frozenset[str]:
     """Return the keys of components that an installed backend of this offering adds to the common ones."""
-    names = set(filter(None, offering.backends.values())) & set(installed())
-    plugins = (load(name) for name in names)
     return frozenset(
-        key for plugin in plugins if isinstance(plugin, ComponentKeys) for key in plugin.component_keys
+        key
+        for plugin in _plugins(offering)
+        if isinstance(plugin, HasComponentKeys)
+        for key in keys_of(plugin.component_keys)
     )
 
 
-def setting_keys(offering: Offering) -> frozenset[str]:
-    """Return all keys that an installed backend of this offering reads."""
-    keys: frozenset[str] = frozenset()
-    for name in set(filter(None, offering.backends.values())) & set(installed()):
-        keys |= load(name).setting_keys
-    return keys
+def setting_kinds(offering: Offering) -> frozenset[type]:
+    """Return the dataclasses of the keys that an installed backend of this offering reads."""
+    return frozenset(plugin.settings for plugin in _plugins(offering))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Sees to the time zone in which a cluster's programs read times: TZ in their environment, never this process's.
+"""The time zone in which a cluster's programs read times: TZ in their environment, never this process's.
 
 glibc takes a zone that it has no file for as UTC and says nothing: a month would begin some hours off. So it is
 looked first: for the file on this host; behind a prefix, by what `date` makes of the month's border there.
@@ -62,13 +62,13 @@ class Zones:
                 )
             if not found:
                 log.warning(
-                    "behind command_prefix `date` does not tell whether %s is known there", query.zone
+                    "behind command_prefix `date` does not show whether %s is known there", query.zone
                 )
             self._known.add(query.zone)
             return
 
     def _offset(self, *before: str, moment: int) -> str:
-        """`+0300`, as `date` tells it; empty where it tells nothing."""
+        """`+0300`, as `date` prints it; empty where it prints nothing."""
         done = self._runner.read((*before, "date", "-d", f"@{moment}", "+%z"))
         return done.stdout.strip() if done.returncode == 0 else ""
 

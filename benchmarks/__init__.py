@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: MIT
-"""Seconds and megabytes on the real parts, and the big runs whose tenth the tests make. `make bench`."""
+"""Seconds and megabytes on the real parts, and kills and floods whose tenth the tests make. `make bench`."""

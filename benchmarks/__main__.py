@@ -3,16 +3,12 @@
 
 from __future__ import annotations
 
-import os
-import re
-import subprocess
-import sys
 from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
 
 import click
 
 from benchmarks import (
+    call_path,
     chaos,
     events,
     fuzz,
@@ -23,23 +19,9 @@ from benchmarks import (
     orders,
     report,
     usage,
-    way,
     worker,
 )
 from benchmarks.parts import Parts, real_parts
-
-
-def _full_tests(_: Parts) -> Iterator[str]:
-    """Run in full what the tests run a part of: a fault at every single step, many more cases of each property."""
-    importing = re.compile(r"^from tests\.scale import", re.MULTILINE)
-    files = [path for path in sorted(Path("tests").rglob("*.py")) if importing.search(path.read_text())]
-    chosen = [str(path.parent if path.name == "conftest.py" else path) for path in files]
-    command = [sys.executable, "-m", "pytest", "-q", "--timeout=3600", *chosen]
-    done = subprocess.run(
-        command, env={**os.environ, "FULL_TESTS": "1"}, capture_output=True, text=True, check=False
-    )
-    yield f"the tests in full: {done.stdout.strip().splitlines()[-1]}"
-
 
 BENCHMARKS: Mapping[str, Callable[[Parts], Iterator[str]]] = {
     "orders": orders.run,
@@ -53,8 +35,7 @@ BENCHMARKS: Mapping[str, Callable[[Parts], Iterator[str]]] = {
     "chaos": chaos.run,
     "memory": worker.run_memory,
     "kills": worker.run_kills,
-    "way": way.run,
-    "tests": _full_tests,
+    "call_path": call_path.run,
     "fuzz": fuzz.run,
 }
 

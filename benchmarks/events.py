@@ -33,7 +33,7 @@ from simulator.world.seed import Scenario
 
 EVENTS, ROUNDS = 10_000, 30
 MEASURED = 60
-# So many people join in a minute, on an empty cluster and beside so many associations of others.
+# So many people join in a minute, on an empty cluster and on one with so many associations of others.
 FLOOD_JOINS, FLOOD_PROJECTS, FLOOD_S = 1000, 300, 60.0
 FLOOD_OTHERS = (0, 10_000)
 SINGLE_JOINS = 10
@@ -86,7 +86,7 @@ def _latency(parts: Parts, rabbitmq: RabbitMq) -> Iterator[str]:
         config = configuration(waldur, folder, membership_sync_backend="slurm", **stomp_keys(rabbitmq))
         env = environment(config, parts.redis.url, {"SLURM_CONF": parts.slurm.env["SLURM_CONF"]})
         bridge = BridgeProcess(folder / "bridge.log", env).start()
-        worker = CeleryProcess("worker", folder / "worker.log", env, "--without-mingle", "--without-gossip")
+        worker = CeleryProcess("worker", folder / "worker.log", env)
         try:
             yield _summary("event to queue", _to_queue(waldur, redis.Redis.from_url(parts.redis.url)))
             worker.start()
@@ -100,9 +100,7 @@ def _latency(parts: Parts, rabbitmq: RabbitMq) -> Iterator[str]:
 def _to_queue(waldur: SimulatedWaldur, client: Any) -> list[float]:
     publisher, seconds = waldur.publisher, []
     assert publisher is not None
-    wait_until(
-        "the first full pass", lambda: client.llen("site.default:6") + client.llen("site.default") > 0, 20
-    )
+    wait_until("the first full pass", lambda: client.llen("site.default:6") + client.llen("site.default") > 0)
     for _ in range(MEASURED):
         time.sleep(0.05)
         client.flushall()
@@ -120,7 +118,7 @@ def _to_done(waldur: SimulatedWaldur) -> list[float]:
     for number in range(MEASURED // 3):
         started_s = time.monotonic()
         order = waldur.place_create_order(waldur.seed.project_uuids[0], f"l{number}", slug=f"l{number}")
-        wait_until("the order", lambda: waldur.order(order).state.value == "done", 30, 0.005)  # noqa: B023
+        wait_until("the order", lambda: waldur.order(order).state.value == "done", pause_s=0.005)  # noqa: B023
         seconds.append(time.monotonic() - started_s)
     return seconds
 
@@ -137,7 +135,7 @@ def _to_member(parts: Parts, waldur: SimulatedWaldur) -> list[float]:
         time.sleep(1.0)
         started_s = time.monotonic()
         waldur.people.add_member(project, f"late{number}", account=f"late{number}")
-        wait_until("the member", lambda: f"late{number} to a_team" in journal.read_text(), 30, 0.01)  # noqa: B023
+        wait_until("the member", lambda: f"late{number} to a_team" in journal.read_text(), pause_s=0.01)  # noqa: B023
         seconds.append(time.monotonic() - started_s)
     return seconds
 
@@ -148,7 +146,7 @@ def _floods(parts: Parts, rabbitmq: RabbitMq, others: int) -> Iterator[str]:
     joining = [f"{Flood.prefix}{number}" for number in range(FLOOD_JOINS)]
     standing = [user for account in large_tree.others(others) for user in account.users]
     known_users.make_known(parts.new_folder(), [*standing, *joining])
-    beside = f"beside {others:,} associations of others" if others else "on a cluster without others"
+    cluster = f"with {others:,} associations of others" if others else "on a cluster without others"
     with event_flood.site(
         parts.slurm,
         parts.redis,
@@ -162,10 +160,10 @@ def _floods(parts: Parts, rabbitmq: RabbitMq, others: int) -> Iterator[str]:
             event_flood.run(made, Flood(1, 1, prefix=f"single{number}_")).tail_s
             for number in range(SINGLE_JOINS)
         )
-        yield f"{beside}: one person who joins is in after {median(single):.1f} s, at most {single[-1]:.1f} s"
+        yield f"{cluster}: one person who joins is in after {median(single):.1f} s, at most {single[-1]:.1f} s"
         result = event_flood.run(made, Flood(FLOOD_JOINS, FLOOD_PROJECTS, FLOOD_S, order=True))
         assert not made.differences()
-        yield f"{beside}: {FLOOD_JOINS} joins over {FLOOD_PROJECTS} projects in {FLOOD_S:.0f} s: {result.line()}"
+        yield f"{cluster}: {FLOOD_JOINS} joins over {FLOOD_PROJECTS} projects in {FLOOD_S:.0f} s: {result.line()}"
 
 
 def _summary(what: str, seconds: list[float]) -> str:
@@ -192,7 +190,7 @@ def _footprint(parts: Parts, rabbitmq: RabbitMq) -> str:
         config.write_text(yaml.safe_dump(document))
         bridge = BridgeProcess(folder / "bridge.log", environment(config, parts.redis.url)).start()
         try:
-            wait_until("all queues", lambda: len(store.queues) == OFFERINGS * TYPES, 120)
+            wait_until("all queues", lambda: len(store.queues) == OFFERINGS * TYPES)
             time.sleep(10)
             before_s = _processor_s(bridge.process.pid)
             time.sleep(IDLE_S)

@@ -20,7 +20,7 @@ def run(parts: Parts) -> Iterator[str]:
         site = HistoryOnSlurm(parts.slurm, waldur, parts.new_folder())
         counted = site.fill(YEAR, USERS, JOBS // len(YEAR))
         yield f"twelve months of {ACCOUNTS} accounts, {JOBS} jobs: {_load(site)}"
-        assert site.shown() == in_units(counted)
+        assert site.reported() == in_units(counted)
         yield f"the same again: {_load(site)}"
 
 

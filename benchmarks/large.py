@@ -166,13 +166,13 @@ def _measured(world: World) -> Iterator[Figure]:
 
     _leave(world, range(LEFT_ACCOUNTS, 2 * LEFT_ACCOUNTS))
     removal = measured_pass.start(world.config, "members")
-    wait_until("the first removal", lambda: _count_leavers(world) < left, 600, 0.2)
+    wait_until("the first removal", lambda: _count_leavers(world) < left, pause_s=0.2)
     world.waldur.place_create_order(projects[0], "order in between", limits={"cpu": 10, "mem": 2})
     between = measured_pass.result(measured_pass.start(world.config, "orders"))
     ended = "before" if removal.poll() is None else "after"
     removed = measured_pass.result(removal)
     assert _count_leavers(world) == 0, removed
-    yield _figure(f"{what}, an order placed meanwhile", removed)
+    yield _figure(f"{what}, an order placed in between", removed)
     yield _figure("that order", between, f"; it ended {ended} the removal")
 
     bare_s = _bare_load(world, "c", accounts=BARE_SYNC) * FIRST_SYNC / BARE_SYNC

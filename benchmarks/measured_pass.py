@@ -23,7 +23,7 @@ from agent.run.results import PassReport
 from agent.run.site import Site
 from rig.processes import REPOSITORY, peak_kib
 from rig.site import settings_of
-from tasks import lean_celery
+from tasks.queue import lean_celery
 
 PASSES: Mapping[str, tuple[Mode, Callable[[Site], PassReport]]] = {
     "orders": (Mode.ORDER_PROCESS, passes.process_orders),

@@ -1,23 +1,29 @@
 # SPDX-License-Identifier: MIT
-"""Writes docs/commands.md, actions.md, errors.md, metrics.md and reference-keys.md from the code: `make docs`. A test
-holds them to it.
+"""Writes docs/commands.md, actions.md, errors.md, metrics.md, reference-keys.md, the tables of keys and, in
+architecture.md, the list of modules from the code: `make docs`. A test holds them to it.
 """
 
 from __future__ import annotations
 
+import ast
 import inspect
+import pkgutil
+import re
 import runpy
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import click
 
 from agent.cli.main import COMMANDS, cli
+from agent.config.keys import table
 from agent.core import errors, plans
-from agent.core.actions import KINDS
+from agent.core.actions import ACTION_CLASSES
 from agent.observability.metrics import METRICS, Origin
 
 FOLDER = Path(__file__).parent
+MODULES = "## Every module\n"
 REFERENCE = runpy.run_path(str(FOLDER / "reference_keys.py"))
 
 
@@ -38,7 +44,7 @@ def commands() -> str:
 
 def actions() -> str:
     """What a plan can hold."""
-    assert plans.KINDS is KINDS  # imported, so that every kind is known
+    assert plans.ACTION_CLASSES is ACTION_CLASSES  # imported, so that every kind is known
     parts = [
         "# Actions",
         "",
@@ -49,7 +55,7 @@ def actions() -> str:
         "|---|---|---|---|---|---|",
     ]
     # By module: which one was imported first is not the same in every program.
-    for name, kind in sorted(KINDS.items(), key=lambda item: item[1].__module__):
+    for name, kind in sorted(ACTION_CLASSES.items(), key=lambda item: item[1].__module__):
         if not kind.__module__.startswith("agent."):
             continue  # a third party's, or a test's
         meaning = (inspect.getdoc(kind) or "").split("\n\n")[0].replace("\n", " ").replace("|", "\\|")
@@ -79,7 +85,7 @@ def error_kinds() -> str:
         if issubclass(kind, errors.WaldurError):
             again = "yes" if kind is errors.WaldurAnswerError else "no answer, 429 and 5xx"
         elif issubclass(kind, errors.CommandFailed):
-            again = "when its words tell of an outage"
+            again = "when its words mean an outage"
         host = "yes" if getattr(kind, "of_host", False) else ""
         meaning = " ".join((inspect.getdoc(kind) or "").split("\n\n")[0].split()).replace("|", "\\|")
         parts.append(f"| `{kind.__name__}` | `{above}` | {again} | {host} | {meaning} |")
@@ -107,16 +113,16 @@ def _below(kind: type[errors.SiteAgentError]) -> Iterator[type[errors.SiteAgentE
 
 
 def metrics() -> str:
-    """What Prometheus can be told."""
+    """Return the page of what Prometheus can read."""
     parts = [
         "# Metrics",
         "",
-        "Made by `make docs` from the code. [Monitoring](monitoring.md) tells how to get at them. Moments are seconds",
+        "Made by `make docs` from the code. [Monitoring](monitoring.md) says how to read them. Moments are seconds",
         "since 1970: `time() - x` is an age. Labels `offering` are UUIDs; `waldur_site_offering_info` has their names.",
         "",
     ]
     told_by = {
-        Origin.HEAD_NODE: ("Of each head node", "By `metrics`, from the state file and the signs of life."),
+        Origin.HEAD_NODE: ("Of each head node", "By `metrics`, from the state file and the heartbeats."),
         Origin.BROKER: ("Of the queues", "By `metrics` as well, where the broker is Redis."),
         Origin.BRIDGE: ("Of the bridge", "By `bridge --metrics HOST:PORT`."),
     }
@@ -132,7 +138,44 @@ def metrics() -> str:
     return "\n".join(parts)
 
 
+TABLE = re.compile(r"(<!-- (key|variable)s: (\S+) -->\n)\n?(?:\|.*\n)*")
+
+
+def with_tables(page: Path) -> str:
+    """Return a page with the tables of keys and variables after the comments that name their dataclasses."""
+
+    def made(match: re.Match[str]) -> str:
+        return "\n".join([match[1], *table(pkgutil.resolve_name(match[3]), match[2].capitalize()), ""])
+
+    return TABLE.sub(made, page.read_text(encoding="utf-8"))
+
+
+def architecture() -> str:
+    """The page as it is written by hand, with the list of all modules at its end."""
+    written = (FOLDER / "architecture.md").read_text().partition(MODULES)[0]
+    parts = [MODULES, "Made by `make docs`; each module says in its first line what it is.", ""]
+    parts += ["| room | what | modules |", "|---|---|---|"]
+    repository = FOLDER.parent
+    rooms = (
+        path
+        for root in ("agent", "backends", "simulator", "tasks")
+        for path in (repository / root).rglob("*.py")
+    )
+    for room in sorted({path.parent for path in rooms}):
+        meaning = ast.get_docstring(ast.parse((room / "__init__.py").read_text())) or ""
+        what = " ".join(meaning.split("\n\n")[0].split()).partition(". ")[0].rstrip(".")
+        modules = ", ".join(f"`{path.stem}`" for path in sorted(room.glob("*.py")) if path.stem != "__init__")
+        parts.append(f"| `{room.relative_to(repository)}` | {what} | {modules} |")
+    return written + "\n".join(parts) + "\n"
+
+
 PAGES = {
+    **{
+        page.name: partial(with_tables, page)
+        for page in sorted(FOLDER.glob("*.md"))
+        if TABLE.search(page.read_text(encoding="utf-8"))
+    },
+    "architecture.md": architecture,
     "commands.md": commands,
     "actions.md": actions,
     "errors.md": error_kinds,

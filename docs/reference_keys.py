@@ -23,7 +23,7 @@ import yaml
 from agent.config.model import Mode, Offering, Problem, Severity
 from agent.config.secret import Secret
 from agent.core.errors import ConfigError
-from agent.run import configuration
+from agent.run.service import configuration
 from backends import registry
 from backends.usernames import registry as usernames
 
@@ -66,12 +66,13 @@ class Fate(StrEnum):
 
 @dataclass(frozen=True)
 class Row:
-    """One key; `said`: what it is an alias of, or the sentence of the check."""
+    """One key."""
 
     place: str
     key: str
     since: str
     fate: Fate
+    # What it is an alias of, or the sentence of the check.
     said: str = ""
 
 
@@ -83,7 +84,7 @@ def rows() -> list[Row]:
             given = {**section.get("given", {}), **about.get("given", {})}
             before = _effect(section["place"], section.get("above", {}), given)
             now = _effect(section["place"], section.get("above", {}), {**given, key: about["value"]})
-            fate, said = _judged(key, before, now, about.get("alias", ""))
+            fate, said = _difference(key, before, now, about.get("alias", ""))
             place = section["place"].removeprefix("offerings[0]").lstrip(".")
             place = place or ("`offerings`" if section["place"] else ROOT)
             found.append(Row(place, key, about.get("since", "1.0.7"), fate, said))
@@ -97,7 +98,7 @@ class _Effect:
     stopping: frozenset[str]
 
 
-def _judged(key: str, before: _Effect, now: _Effect, alias: str) -> tuple[Fate, str]:
+def _difference(key: str, before: _Effect, now: _Effect, alias: str) -> tuple[Fate, str]:
     news = {path: text for path, text in now.problems.items() if before.problems.get(path) != text}
     own = {
         path: text
@@ -150,7 +151,7 @@ def _read(place: str, above_as_json: str, keys_as_json: str) -> _Effect:
 
 
 def _stops(problem: Problem) -> bool:
-    return bool(problem.stops) or problem.severity is Severity.ERROR
+    return bool(problem.stopped_modes) or problem.severity is Severity.ERROR
 
 
 def _of_backends(offering: Offering) -> dict[str, str]:

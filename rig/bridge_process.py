@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The bridge as its own process, as an operator starts it: `manage.py bridge`."""
+"""The bridge as its own process: `manage.py bridge`."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from rig import warm_python
 from rig.operator_process import OperatorProcess
 from rig.processes import REPOSITORY
 
@@ -14,8 +15,11 @@ LISTENS = "events "
 
 
 class BridgeProcess(OperatorProcess):
-    """The bridge, or a `command` in its place."""
+    """The bridge, or what `python` is called with in its place. `is_real`: started as an operator starts it."""
 
-    def __init__(self, log: Path, env: Mapping[str, str], *command: str) -> None:
-        usual = (sys.executable, str(REPOSITORY / "manage.py"), "bridge")
-        super().__init__(command or usual, log, env, ready=LISTENS, stop_s=30)
+    def __init__(self, log: Path, env: Mapping[str, str], *command: str, is_real: bool = False) -> None:
+        words = command or (str(REPOSITORY / "manage.py"), "bridge")
+        if is_real:
+            super().__init__((sys.executable, *words), log, env, ready=LISTENS, stop_s=30)
+        else:
+            super().__init__(words, log, env, ready=LISTENS, stop_s=30, python=warm_python.of_commands())

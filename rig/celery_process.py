@@ -8,6 +8,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from rig import warm_python
 from rig.operator_process import OperatorProcess
 from rig.processes import REPOSITORY
 
@@ -15,12 +16,21 @@ READY = {"worker": " ready.", "beat": " is starting.", "flower": "Visit me at"}
 
 
 class CeleryProcess(OperatorProcess):
-    """One process of the cluster."""
+    """One process of the cluster. `is_real`: started as an operator starts it; Flower always is. Other workers look for
+    no neighbours, which takes a second.
+    """
 
-    def __init__(self, role: str, log: Path, env: Mapping[str, str], *args: str) -> None:
+    def __init__(
+        self, role: str, log: Path, env: Mapping[str, str], *args: str, is_real: bool = False
+    ) -> None:
         self.role = role
-        command = [sys.executable, "-m", "celery", "-A", "tasks", role, *args]
-        super().__init__(command, log, env, ready=READY[role], stop_s=40)
+        command = ["-m", "celery", "-A", "tasks", role, *args]
+        if is_real or role == "flower":
+            super().__init__([sys.executable, *command], log, env, ready=READY[role], stop_s=40)
+        else:
+            if role == "worker":
+                command += ["--without-mingle", "--without-gossip"]
+            super().__init__(command, log, env, ready=READY[role], stop_s=40, python=warm_python.of_workers())
 
 
 def environment(config: Path, broker_url: str, extra: Mapping[str, str] | None = None) -> dict[str, str]:
@@ -30,5 +40,6 @@ def environment(config: Path, broker_url: str, extra: Mapping[str, str] | None =
         "WALDUR_SITE_AGENT_CONFIG": str(config),
         "WALDUR_SITE_AGENT_BROKER_URL": broker_url,
         "PYTHONPATH": str(REPOSITORY),
+        "PYTHONUNBUFFERED": "1",  # beat says through a buffer that it starts
         **(extra or {}),
     }

@@ -16,11 +16,12 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 
+from agent.host.waiting import NeverCame
 from rig.bridge_process import BridgeProcess
 from rig.celery_process import CeleryProcess, environment
 from rig.event_kills import PROJECTS, SETTINGS, KillSetup, differences
 from rig.operator_process import OperatorProcess
-from rig.processes import RealPartError, wait_until
+from rig.processes import wait_until
 from rig.redis_server import RedisServer
 from rig.site import configuration
 from rig.worker_kills import OPEN_TRANSACTIONS
@@ -31,18 +32,19 @@ from simulator.world.seed import Scenario
 # `data`: all that is in Redis.
 VICTIMS = ("worker", "beat", "bridge", "redis", "data", "slurmdbd", "waldur")
 AWAY_S = (0.2, 2.0)
-END_S = 150
-FAULTS_SHOWN = 5
+FAULTS_LISTED = 5
 DONE = "POST marketplace-orders/{uuid}/set_state_done/"
 
 
 @dataclass
 class ChaosResult:
-    """`faults` is empty when the end state is right. `kills` by victim."""
+    """What a run of kills came to."""
 
     seconds: float
     orders: int
+    # By victim.
     kills: Counter[str]
+    # Empty when the end state is right.
     faults: list[str] = field(default_factory=list)
 
 
@@ -66,7 +68,7 @@ class ChaosRun:
             for twins in processes.values():
                 for process in twins:
                     process.start(wait=False)
-                    stack.callback(process.stop)
+                    stack.callback(process.end)
             self._change_waldur(0)
             wait_until("work has begun", lambda: self._waldur.request_counts().get(DONE, 0) > 0)
             started_s = time.monotonic()
@@ -75,9 +77,9 @@ class ChaosRun:
                 time.sleep(self._random.uniform(0.0, 1.0))
                 self._kill(victim, processes)
             try:
-                wait_until("the end state is right", lambda: not self._faults(), END_S, pause_s=0.5)
-            except RealPartError as error:
-                raise RealPartError(f"{error}: {'; '.join(self._faults()[:FAULTS_SHOWN])}") from error
+                wait_until("the end state is right", lambda: not self._faults(), pause_s=0.5)
+            except NeverCame as error:
+                raise NeverCame(f"{error}: {'; '.join(self._faults()[:FAULTS_LISTED])}") from error
             seconds = time.monotonic() - started_s
         return ChaosResult(seconds, len(self._orders), Counter(self._victims), self._faults())
 
@@ -91,10 +93,9 @@ class ChaosRun:
         env = environment(
             config, self._redis.url, {"SLURM_CONF": self._setup.slurm.env["SLURM_CONF"], **SETTINGS}
         )
-        alone = ("--without-mingle", "--without-gossip")
 
         def worker(name: str) -> OperatorProcess:
-            return CeleryProcess("worker", folder / f"worker-{name}.log", env, *alone, "-n", f"{name}@%h")
+            return CeleryProcess("worker", folder / f"worker-{name}.log", env, "-n", f"{name}@%h")
 
         return {
             "worker": (worker("one"), worker("two")),

@@ -18,8 +18,8 @@ from typing import Any
 
 import redis
 
-from agent.state import counts
-from agent.state.counts import Figure
+from agent.state import passes
+from agent.state.passes import Figure
 from rig import event_kills, large_tree
 from rig.bridge_process import BridgeProcess
 from rig.celery_process import CeleryProcess, environment
@@ -31,32 +31,32 @@ from rig.slurm_cluster import SlurmCluster
 from simulator.events.broker import EventBroker
 from simulator.server.waldur import SimulatedWaldur
 from simulator.world.seed import Scenario
-from tasks import backlog
 
 MEMBERS = 1
 
 
 @dataclass(frozen=True)
 class Flood:
-    """So many people join, one after the other, projects in turn, within `within_s` seconds.
-
-    `known`: they have accounts at the offering already, so that Waldur tells of their roles only. `order`: one is
-    placed in between.
-    """
+    """So many people join, one after the other, projects in turn."""
 
     joins: int
     projects: int
+    # All join in so many seconds.
     within_s: float = 0.0
+    # They have accounts at the offering already, so that events name their roles only.
     known: bool = False
+    # One is placed in between.
     order: bool = False
     prefix: str = "flood"
 
 
 @dataclass
 class FloodResult:
-    """`tail_s`: from the last event to the last member. `order_s`: from an order placed half-way to its end."""
+    """How long the agent took, and with what."""
 
+    # From the last event to the last member.
     tail_s: float
+    # From an order placed half-way to its end.
     order_s: float | None
     passes: Counter[str]
     commands: Counter[str]
@@ -81,9 +81,7 @@ class FloodSite:
         self.slurm, self.waldur, self.folder = slurm, waldur, folder
         self.config = configuration(waldur, folder, membership_sync_backend="slurm", **offering)
         env = environment(self.config, server.url, {"SLURM_CONF": slurm.env["SLURM_CONF"]})
-        self.worker = CeleryProcess(
-            "worker", folder / "worker.log", env, "--without-mingle", "--without-gossip"
-        )
+        self.worker = CeleryProcess("worker", folder / "worker.log", env)
         self.bridge = BridgeProcess(folder / "bridge.log", env)
         self._client: Any = redis.Redis.from_url(server.url)
         self.state_dir = folder / "state"
@@ -94,15 +92,15 @@ class FloodSite:
     def start(self) -> None:
         self.worker.start()
         self.bridge.start()
-        wait_until("the first full pass", lambda: self.passes()["all ok"] > 0, 120)
+        wait_until("the first full pass", lambda: self.passes()["all ok"] > 0)
 
     def stop(self) -> None:
-        self.bridge.stop()
-        self.worker.stop()
+        self.bridge.end()
+        self.worker.end()
 
     def sums(self, figure: Figure) -> Counter[str]:
         found: Counter[str] = Counter()
-        for count in counts.all_of(self.state_dir):
+        for count in passes.counts(self.state_dir, self.waldur.seed.offering_uuid):
             if count.figure is figure:
                 found[f"{count.kind} {count.outcome}".strip()] += int(count.value)
         return found
@@ -113,15 +111,13 @@ class FloodSite:
     def is_quiet(self) -> bool:
         """Return whether nothing waits and nothing is at work."""
         keys = [
-            key
-            for pattern in ("site.*", "site-lock:*", "site-rerun:*", "unacked*")
-            for key in self._client.keys(pattern)
+            key for pattern in ("site.*", "site-work:*", "unacked*") for key in self._client.keys(pattern)
         ]
         return not keys
 
     def backlog(self) -> int:
-        """Return how many projects and resources that events told of wait."""
-        return int(self._client.zcard(f"{backlog.KEY}{self.waldur.seed.offering_uuid}"))
+        """Return how many projects and resources that events named wait."""
+        return int(self._client.hlen(f"site-changed:{self.waldur.seed.offering_uuid}"))
 
     def differences(self) -> list[str]:
         """Return the accounts that have other members than Waldur wants."""
@@ -163,7 +159,7 @@ def run(made: FloodSite, flood: Flood) -> FloodResult:
         meeting = waldur.people.add_project("where they met")
         for name in names:
             waldur.people.add_member(meeting, name, account=name)
-    wait_until("quiet", made.is_quiet, 240)
+    wait_until("quiet", made.is_quiet)
     before = [made.sums(figure) for figure in (Figure.PASSES, Figure.COMMANDS, Figure.REQUESTS)]
     began_s, order, placed_s, seconds = time.monotonic(), "", 0.0, {}
 
@@ -185,8 +181,8 @@ def run(made: FloodSite, flood: Flood) -> FloodResult:
         waldur.people.add_member(projects[number % len(projects)], name, account=name)
         is_order_done()
     last_s = time.monotonic()
-    wait_until("members and order", lambda: all((are_members_in(), is_order_done())), 600, 0.1)
-    wait_until("quiet", made.is_quiet, 240)
+    wait_until("members and order", lambda: all((are_members_in(), is_order_done())), pause_s=0.1)
+    wait_until("quiet", made.is_quiet)
     after = [made.sums(figure) for figure in (Figure.PASSES, Figure.COMMANDS, Figure.REQUESTS)]
     return FloodResult(
         seconds["tail"], seconds.get("order"), *(now - then for now, then in zip(after, before, strict=True))

@@ -7,7 +7,6 @@ The tests run a tenth of it, the benchmark all of it.
 from __future__ import annotations
 
 import random
-import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -30,7 +29,7 @@ from simulator.events.changes import Message
 from simulator.events.mqtt import MqttBroker
 from simulator.server.waldur import SimulatedWaldur
 from simulator.world.seed import Scenario
-from tasks.event_coverage import HEARTBEAT
+from tasks.queue.heartbeats import HEARTBEAT
 
 MEMBERS = 2
 PROJECTS = 3
@@ -51,35 +50,38 @@ class Killable(Protocol):
 
 @dataclass(frozen=True)
 class KillSetup:
-    """`broker` is killed; `connect` is how the simulated Waldur reaches it. A message that has not come after `quiet_s`
-    seconds of silence is taken as lost; RabbitMQ needs a while to see that a connection is dead.
-    """
+    """A broker to kill, with what is around it."""
 
     slurm: SlurmCluster
     folder: Path
+    # It is killed.
     broker: Killable
+    # How the simulated Waldur reaches the broker.
     connect: Callable[[], EventBroker]
     offering: dict[str, Any]
-    quiet_s: float = 40.0
+    # A message that has not come after so much silence is taken as lost; RabbitMQ needs a while to see that a
+    # connection is dead.
+    quiet_s: float = 180.0
 
 
 @dataclass
 class EventKillsResult:
-    """`lost`: messages that reached a bridge, were not acknowledged, and did not come again. `forgotten`: the broker
-    confirmed them to Waldur and never delivered them. `faults` is empty when the end state is right.
-    """
+    """What became of the messages."""
 
     sent: int
     kills: int
     seconds: float
+    # Messages that reached a bridge, were not acknowledged, and did not come again.
     lost: int
+    # The broker confirmed them to Waldur and never delivered them.
     forgotten: int
     doubled: int
+    # Empty when the end state is right.
     faults: list[str] = field(default_factory=list)
 
 
 class EventKillsRun:
-    """One run: `events` messages with a number each, beside those of changes that really happen in Waldur."""
+    """One run: `events` messages with a number each, in addition to those of changes that really happen in Waldur."""
 
     def __init__(
         self, setup: KillSetup, waldur: SimulatedWaldur, *, events: int, rounds: int, seed: int
@@ -102,8 +104,8 @@ class EventKillsRun:
             worker, beat, bridge = self._processes()
             for process in (worker, beat, bridge):
                 process.start(wait=False)
-                stack.callback(process.stop)
-            heartbeat = f"EXISTS {HEARTBEAT}{self._waldur.seed.offering_uuid}"
+                stack.callback(process.end)
+            heartbeat = f"EXISTS site-{HEARTBEAT}{self._waldur.seed.offering_uuid}"
             wait_until("the bridge listens", lambda: self.redis.command(heartbeat) == b":1\r\n")
             started_s = time.monotonic()
             victims = (bridge, self.redis, self._setup.broker, worker, bridge)
@@ -113,8 +115,8 @@ class EventKillsRun:
                 time.sleep(self._random.uniform(0.0, 0.6))
                 self._kill(victims[number % len(victims)])
             self._send(self._events)
-            wait_until("the end state is right", lambda: not self._faults(), 120, pause_s=0.3)
-            wait_until("all are acknowledged", lambda: not self._missing() or self._is_quiet(), 90, 0.2)
+            wait_until("the end state is right", lambda: not self._faults(), pause_s=0.3)
+            wait_until("all are acknowledged", lambda: not self._missing() or self._is_quiet(), pause_s=0.2)
             seconds = time.monotonic() - started_s
         acknowledged, missing = self._acknowledged(), self._missing()
         received = {
@@ -136,9 +138,9 @@ class EventKillsRun:
         env = environment(
             config, self.redis.url, {"SLURM_CONF": self._setup.slurm.env["SLURM_CONF"], **SETTINGS}
         )
-        command = (sys.executable, "-m", "rig.recording_bridge", str(self._record))
+        command = ("-m", "rig.recording_bridge", str(self._record))
         return (
-            CeleryProcess("worker", folder / "worker.log", env, "--without-mingle", "--without-gossip"),
+            CeleryProcess("worker", folder / "worker.log", env),
             CeleryProcess("beat", folder / "beat.log", env),
             BridgeProcess(folder / "bridge.log", env, *command),
         )

@@ -4,16 +4,19 @@
 A missing part skips the tests that ask for it (see `parts`); for Redis a package of the tests stands in.
 """
 
+import os
 import tempfile
 import warnings
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
+from agent.core.errors import SiteAgentError
+from rig import emulator
 from rig.mosquitto import Mosquitto
-from rig.parts import Asker, require
-from rig.processes import RealPartError
+from rig.parts import SLURM_SUITES, Asker, require
 from rig.rabbitmq import RabbitMq
 from rig.redis_server import RedisServer
 from rig.slapd import Slapd
@@ -40,24 +43,34 @@ def pytest_runtest_teardown() -> None:
     Asker.unmarked = ""
 
 
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run tests with the marker `every_slurm` on a cluster of each generation."""
+    if "slurm_cluster" in metafunc.fixturenames and metafunc.definition.get_closest_marker("every_slurm"):
+        names = ["slurm-22.05", *(f"slurm-{generation}" for generation in SLURM_SUITES)]
+        metafunc.parametrize("slurm_cluster", ["", *SLURM_SUITES], indirect=True, scope="session", ids=names)
+
+
 @pytest.fixture(scope="session")
-def slurm_cluster() -> Iterator[SlurmCluster]:
+def slurm_cluster(request: pytest.FixtureRequest) -> Iterator[SlurmCluster]:
     """The real SLURM of this test session; use `slurm` unless you clean up yourself."""
     require("slurm")
+    generation = getattr(request, "param", os.environ.get("SLURM_GENERATION", ""))
+    if generation:
+        require(f"slurm-{generation}")
     # Not pytest's own temporary folder: it is closed to other users, whose rights some tests try.
     with tempfile.TemporaryDirectory(prefix="slurm-", ignore_cleanup_errors=True) as folder:
-        cluster = _started_cluster(Path(folder))
+        cluster = _started_cluster(Path(folder), generation)
         yield cluster
         cluster.stop()
 
 
-def _started_cluster(folder: Path) -> SlurmCluster:
+def _started_cluster(folder: Path, generation: str) -> SlurmCluster:
     """Start a cluster. slurmdbd 22.05 sometimes ends while it makes its tables: then once more, from nothing."""
     for attempt in range(CLUSTER_STARTS):
-        cluster = SlurmCluster(folder / str(attempt))
+        cluster = SlurmCluster(folder / str(attempt), generation=generation)
         try:
             cluster.start()
-        except RealPartError as failure:
+        except SiteAgentError as failure:
             if attempt + 1 == CLUSTER_STARTS:
                 raise
             warnings.warn(f"the cluster is started again: {failure}", stacklevel=2)
@@ -67,10 +80,20 @@ def _started_cluster(folder: Path) -> SlurmCluster:
 
 
 @pytest.fixture
-def slurm(slurm_cluster: SlurmCluster) -> SlurmCluster:
-    """The real SLURM with nothing in it but what is built in."""
+def slurm(slurm_cluster: SlurmCluster, monkeypatch: pytest.MonkeyPatch) -> SlurmCluster:
+    """The real SLURM with nothing in it but what is built in; commands of this process and its children find it."""
     slurm_cluster.reset()
+    for name in ("SLURM_CONF", "PATH"):
+        monkeypatch.setenv(name, slurm_cluster.env[name])
     return slurm_cluster
+
+
+@pytest.fixture(scope="session")
+def quick_emulator() -> Path:
+    """A folder with the commands of the emulated SLURM; variables of the environment lead each to its state."""
+    if find_spec("emulator") is None:
+        require("slurm-emulator")
+    return emulator.commands()
 
 
 @pytest.fixture(scope="session")

@@ -217,7 +217,7 @@ class FuzzedSite:
 
 @contextmanager
 def fuzzed_site(folder: Path) -> Iterator[FuzzedSite]:
-    """Yield a site whose simulated Waldur runs meanwhile."""
+    """Yield a site whose simulated Waldur runs."""
     scenario = Scenario(projects_per_customer=2, members_per_project=2, allocations_per_project=2)
     with SimulatedWaldur(scenario=scenario) as waldur:
         yield FuzzedSite(waldur, folder)

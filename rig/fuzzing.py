@@ -26,22 +26,25 @@ ODD_VALUES: tuple[Any, ...] = (
 
 @dataclass(frozen=True)
 class Target:
-    """One reader. `declared`: what it may raise. Samples are text, or values for readers of JSON."""
+    """One reader."""
 
     name: str
+    # Text, or values for readers of JSON.
     samples: Sequence[Any]
     read: Callable[[Any], object]
+    # What it may raise.
     declared: tuple[type[Exception], ...]
 
 
 @dataclass
 class Findings:
-    """What came of a run. `uncaught` holds the first few: target, exception, input."""
+    """What came of a run."""
 
     inputs: int = 0
     refused: int = 0
     slowest_s: float = 0.0
     slowest: str = ""
+    # The first few: target, exception, input.
     uncaught: list[tuple[str, str, str]] = field(default_factory=list)
 
 

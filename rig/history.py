@@ -13,7 +13,7 @@ from agent.config.secret import Secret
 from agent.core.periods import Month, months_between
 from agent.run.backfill import staff
 from agent.run.backfill.month import LoadOptions
-from agent.run.backfill.runs import LocalLoader, Run, RunRecord
+from agent.run.backfill.runs import InProcess, Loader, Run, RunRecord
 from rig import job_rows
 from rig.job_rows import JobRow
 from rig.recorded_progress import RecordedProgress
@@ -66,12 +66,13 @@ class HistoryOnSlurm:
     def load(self, months: Sequence[Month]) -> None:
         run = Run(self.site.offering.uuid, tuple(months), LoadOptions())
         record = RunRecord(run, self.site.state_dir)
-        LocalLoader(self.site, run, record, self.progress, sleep=self.progress.sleep).load(run.months)
+        here = InProcess(self.site, run.options, self.progress, sleep=self.progress.sleep)
+        Loader(record, self.progress, here).load(run.months)
 
     def started(self) -> Counter[str]:
         return Counter(self.log.read_text().split()) if self.log.exists() else Counter()
 
-    def shown(self) -> dict[tuple[Month, str, str], Decimal]:
+    def reported(self) -> dict[tuple[Month, str, str], Decimal]:
         """Return the totals in Waldur that are not zero."""
         return {
             (

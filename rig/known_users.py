@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Users by the ten thousand whom this host knows, as a site's directory tells them, each found at once.
+"""Users by the ten thousand whom this host knows, as a site's directory has them, each found at once.
 
 With each write to the accounting database slurmctld looks up every user whom the host does not know, twice (22.05): of
 9,000 that makes 0.8 s of its time instead of 0.3.
@@ -23,7 +23,7 @@ FIRST_UID = 1_000_000
 
 
 def make_known(folder: Path, names: Sequence[str]) -> None:
-    """Let the servers that this thread starts from now on know these users, and nobody else. `folder`: an empty one,
+    """Let the servers that this thread starts from now on know these users, and no others. `folder`: an empty one,
     for the database. Needs root and Debian's libnss-db. Raises RealPartError.
     """
     if ctypes.CDLL(None, use_errno=True).unshare(CLONE_NEWNS):
@@ -31,8 +31,8 @@ def make_known(folder: Path, names: Sequence[str]) -> None:
     databases, sources = folder / "misc", folder / "nsswitch.conf"
     databases.mkdir()
     _run("makedb", "--quiet", "-o", str(databases / "passwd.db"), "-", stdin="\n".join(_entries(names)))
-    told = (line for line in SOURCES.read_text().splitlines() if not line.startswith("passwd:"))
-    sources.write_text("\n".join(["passwd: db files", *told, ""]))
+    others = (line for line in SOURCES.read_text().splitlines() if not line.startswith("passwd:"))
+    sources.write_text("\n".join(["passwd: db files", *others, ""]))
     _run("mount", "--make-rprivate", "/")
     _run("mount", "--bind", str(databases), str(DATABASES))
     _run("mount", "--bind", str(sources), str(SOURCES))

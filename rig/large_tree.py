@@ -34,13 +34,14 @@ class Cluster(job_rows.Cluster, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """One account with its users. `limits`: GrpTRESMins by TRES."""
+    """One account with its users."""
 
     name: str
     parent: str = "root"
     users: Sequence[str] = ()
     description: str = ""
     organization: str = ""
+    # GrpTRESMins by TRES.
     limits: Mapping[str, int] = field(default_factory=dict)
 
 

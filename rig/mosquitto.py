@@ -47,14 +47,14 @@ class Mosquitto:
         return self._server.pid
 
     def start(self) -> None:
-        """Start and wait until it answers; raises RealPartError."""
+        """Start and wait until it answers; raises NeverCame."""
         (self.folder / "data").mkdir(parents=True, exist_ok=True)
         config = self.folder / "mosquitto.conf"
         config.write_text(CONFIG.format(folder=self.folder, port=self.port, web_port=self.web_port))
         self._server = processes.start(
             [processes.program("mosquitto"), "-c", str(config)], log=self.log, env=os.environ
         )
-        processes.wait_serving("mosquitto", self._server, lambda: processes.accepts(self.port), log=self.log)
+        processes.wait_until("mosquitto", lambda: processes.accepts(self.port), self._server, self.log)
 
     def kill(self) -> None:
         """End it at once (SIGKILL), as a crash would."""

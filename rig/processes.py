@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """Start and stop the servers of the real parts: each dies with the test session, even a killed one.
 
-A server is stopped by the pid that was started, never by name. Waits are bounded and name what is awaited.
+A server is stopped by the pid that was started, never by name. No clock judges a start.
 """
 
 import itertools
@@ -14,14 +14,16 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+from agent.core.errors import SiteAgentError
+from agent.host import waiting
 from rig.parts import find_program
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 REAPER = Path(__file__).with_name("reaper.py")
 
 
-class RealPartError(RuntimeError):
-    """A real server could not be started, stopped or asked; the message holds the end of its log."""
+class RealPartError(SiteAgentError):
+    """A real server could not be started, stopped or asked; the message holds what it said."""
 
 
 def peak_kib() -> int:
@@ -40,7 +42,6 @@ def program(names: str) -> str:
     return found
 
 
-TIMEOUT_S = 60.0
 SERVER_PORTS = range(15_000, 32_000)
 TEST_PROCESSES_AT_MOST = 16
 
@@ -58,7 +59,7 @@ _ports = _ports_of_this_process()
 def free_ports(count: int) -> list[int]:
     """Return distinct TCP ports of the loopback address that were free a moment ago, and are not given out again soon.
 
-    Below the range that the kernel gives to outgoing connections (32768 and up on Linux): there somebody's
+    Below the range that the kernel gives to outgoing connections (32768 and up on Linux): there another process'
     connection takes a port before its server does, and a probe of a silent port can even connect to itself.
     """
     return list(itertools.islice(filter(_is_free, _ports), count))
@@ -86,17 +87,24 @@ def tail(log: Path, size: int = 2000) -> str:
 
 
 def wait_until(
-    what: str, ready: Callable[[], bool], timeout_s: float = TIMEOUT_S, pause_s: float = 0.02
+    what: str,
+    ready: Callable[[], bool],
+    server: subprocess.Popen[bytes] | None = None,
+    log: Path | None = None,
+    *,
+    pause_s: float = 0.02,
 ) -> None:
-    """Call `ready` until it holds; raises RealPartError naming `what` after the time-out.
-
-    The time-out is for what hangs, not for what is slow: a busy machine takes ten times as long.
+    """Call `ready` until it holds. Raises NeverCame: at once, with the end of its log, when the server that
+    brings it has ended; else after ten minutes, which are for what hangs, not for what is slow.
     """
-    deadline = time.monotonic() + timeout_s
-    while not ready():
-        if time.monotonic() > deadline:
-            raise RealPartError(f"{what}: not within {timeout_s:g} s")
-        time.sleep(pause_s)
+    waiting.wait_until(
+        what,
+        ready,
+        ended=lambda: waiting.end_of(server) if server else "",
+        log=lambda: f"{log}:\n{tail(log)}" if log else "",
+        say=print,
+        pause=lambda: time.sleep(pause_s),
+    )
 
 
 def start(
@@ -119,27 +127,6 @@ def start(
             cwd=log.parent,
             start_new_session=True,
         )
-
-
-def wait_serving(
-    name: str,
-    server: subprocess.Popen[bytes],
-    ready: Callable[[], bool],
-    *,
-    log: Path,
-    timeout_s: float = TIMEOUT_S,
-) -> None:
-    """Wait until a started server answers; raises with the end of its log when it ends or stays silent."""
-
-    def ready_or_dead() -> bool:
-        return server.poll() is not None or ready()
-
-    try:
-        wait_until(name, ready_or_dead, timeout_s)
-    except RealPartError as silent:
-        raise RealPartError(f"{silent}\n{tail(log)}") from silent
-    if server.poll() is not None:
-        raise RealPartError(f"{name} ended with code {server.returncode}\n{tail(log)}")
 
 
 def stop(server: subprocess.Popen[bytes] | None, *, timeout_s: float = 15) -> None:

@@ -15,9 +15,10 @@ USER, PASSWORD = "agent", "pr0xy-pass"
 
 
 class Proxy:
-    """`asked` holds the hosts and ports that somebody wanted to reach."""
+    """A proxy of HTTP and SOCKS that remembers what it was asked for."""
 
     def __init__(self) -> None:
+        # Hosts and ports.
         self.asked: list[tuple[str, int]] = []
         self._server = socket.create_server(("127.0.0.1", 0))
         self.port = self._server.getsockname()[1]

@@ -56,6 +56,9 @@ web_stomp.ssl.certfile = {folder}/cert.pem
 web_stomp.ssl.keyfile = {folder}/key.pem
 """
 
+# Erlang's schedulers spin before they sleep: with few cores they take the time of what they wait for.
+NO_BUSY_WAITING = "+sbwt none +sbwtdcpu none +sbwtdio none"
+
 
 class RabbitMq:
     """One server; `start` may be called again after `kill` or `stop` and keeps ports and data.
@@ -79,7 +82,7 @@ class RabbitMq:
         return self.folder / "cert.pem"
 
     def start(self, *, wait: bool = True) -> None:
-        """Start and, unless told not to, wait until it answers; raises RealPartError."""
+        """Start and, by default, wait until it answers; raises NeverCame."""
         self.folder.mkdir(parents=True, exist_ok=True)
         self._write_configuration()
         self._server = processes.start(
@@ -90,7 +93,7 @@ class RabbitMq:
 
     def wait(self) -> None:
         assert self._server is not None
-        processes.wait_serving("rabbitmq", self._server, self.answers, log=self.log)
+        processes.wait_until("rabbitmq", self.answers, self._server, self.log)
 
     def answers(self) -> bool:
         """Return whether its last part, the listeners for clients, is up."""
@@ -135,7 +138,7 @@ class RabbitMq:
 
     def ask(self, method: str, path: str, body: object = None) -> tuple[int, object]:
         """Send a request to its management API; return the status and the JSON of the answer."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.ports["management"], timeout=60)
+        connection = http.client.HTTPConnection("127.0.0.1", self.ports["management"], timeout=600)
         login = base64.b64encode(f"{ADMIN}:{PASSWORD}".encode()).decode()
         headers = {"Authorization": f"Basic {login}", "Content-Type": "application/json"}
         try:
@@ -181,5 +184,5 @@ class RabbitMq:
             "RABBITMQ_ENABLED_PLUGINS_FILE": f"{folder}/enabled_plugins",
             "RABBITMQ_CONF_ENV_FILE": f"{folder}/none",
             "RABBITMQ_PID_FILE": f"{folder}/pid",
-            "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "-kernel inet_dist_use_interface {127,0,0,1}",
+            "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": f"-kernel inet_dist_use_interface {{127,0,0,1}} {NO_BUSY_WAITING}",
         }

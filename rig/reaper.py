@@ -2,7 +2,7 @@
 """Run one server and end everything it started: `python reaper.py PROGRAM ARG...`.
 
 slurmd starts jobs through processes that leave its session and outlive it. The reaper adopts such orphans
-(Linux sub-reaper), so killing its own descendants ends them all, when it is told to stop (SIGTERM) or when
+(Linux sub-reaper), so killing its own descendants ends them all, when it gets SIGTERM, or when
 the test session above it dies. Stands alone: imports nothing of ours.
 """
 
@@ -60,7 +60,7 @@ def stop(signal_number: int, frame: FrameType | None) -> None:
 
 
 def main(argv: list[str]) -> int:
-    """Run `argv` until it ends or we are told to stop; returns its exit code."""
+    """Run `argv` until it ends or SIGTERM comes; returns its exit code."""
     libc = ctypes.CDLL(None, use_errno=True)
     signal.signal(signal.SIGTERM, stop)
     libc.prctl(PR_SET_PDEATHSIG, signal.SIGTERM)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""A progress listener of `historical-usage` runs that keeps what it is told."""
+"""A progress listener of `historical-usage` runs that keeps what it receives."""
 
 from __future__ import annotations
 
@@ -11,9 +11,11 @@ from agent.run.backfill.results import Mark, MonthOutcome
 
 @dataclass
 class RecordedProgress:
-    """`lines` of progress, and a `sleep` that only notes the seconds."""
+    """Progress that is kept, with a `sleep` that does not wait."""
 
+    # Of progress.
     lines: list[str] = field(default_factory=list)
+    # The seconds that were asked for.
     slept: list[float] = field(default_factory=list)
 
     def begun(self, month: Month, where: str = "") -> None:

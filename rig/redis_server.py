@@ -29,7 +29,7 @@ class RedisServer:
         password: str = "",
         options: Sequence[str] = (),
     ) -> None:
-        """`tls_certificate`: serve TLS beside plain connections, with this file and the `key.pem` next to it.
+        """`tls_certificate`: serve TLS in addition to plain connections, with this file and the `key.pem` next to it.
         `options`: more words of its command line.
         """
         self.folder = folder
@@ -60,7 +60,7 @@ class RedisServer:
         return self.folder / "redis.log"
 
     def start(self) -> None:
-        """Start and wait until it answers; raises RealPartError. Without Redis the test runs on the embedded one."""
+        """Start and wait until it answers; raises NeverCame. Without Redis the test runs on the embedded one."""
         self.folder.mkdir(parents=True, exist_ok=True)
         self._server = processes.start(
             [
@@ -74,7 +74,7 @@ class RedisServer:
             log=self.log,
             env=os.environ,
         )
-        processes.wait_serving("redis", self._server, self.answers, log=self.log)
+        processes.wait_until("redis", self.answers, self._server, self.log)
 
     def _tls(self) -> tuple[str, ...]:
         certificate = str(self.tls_certificate)
@@ -91,7 +91,7 @@ class RedisServer:
         except OSError:
             return False
 
-    def command(self, line: str, *, timeout_s: float = processes.TIMEOUT_S) -> bytes:
+    def command(self, line: str, *, timeout_s: float = 60) -> bytes:
         """Return the first bytes of the answer to one inline command; raises OSError when nothing listens."""
         with socket.create_connection(("127.0.0.1", self.port), timeout=timeout_s) as connection:
             if self.password:

@@ -78,7 +78,7 @@ class ReportsOnSlurm:
     def report(self) -> PassReport:
         return passes.report_usage(self.site, clock=lambda: self.now)
 
-    def shown(self) -> dict[tuple[str, str], Decimal]:
+    def reported(self) -> dict[tuple[str, str], Decimal]:
         """Return the totals in Waldur that are not zero, by account and component."""
         return {
             (self.waldur.resource(row.resource_uuid).backend_id, row.component_type): row.usage

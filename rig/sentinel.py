@@ -27,12 +27,13 @@ COUNT, QUORUM = 3, 2
 
 
 class Sentinel:
-    """`servers`: the first one begins as the master. `url` names all sentinels, the first of which is away."""
+    """Sentinels with their servers. `url` names all sentinels, the first of which is away."""
 
     def __init__(self, folder: Path) -> None:
         login = ("--masterauth", PASSWORD)
         master = RedisServer(folder / "one", appendonly=True, password=PASSWORD, options=login)
         follows = (*login, "--replicaof", f"127.0.0.1 {master.port}")
+        # The first one begins as the master.
         self.servers = (
             master,
             RedisServer(folder / "two", appendonly=True, password=PASSWORD, options=follows),
@@ -62,7 +63,7 @@ class Sentinel:
             log = file.with_suffix(".log")
             server = processes.start([program, str(file), "--sentinel"], log=log, env=os.environ)
             self._watching.append(server)
-            processes.wait_serving("sentinel", server, lambda: processes.accepts(port), log=log)  # noqa: B023
+            processes.wait_until("sentinel", lambda: processes.accepts(port), server, log)  # noqa: B023
         known = f"+slave slave 127.0.0.1:{self.servers[1].port}"
         processes.wait_until(
             "the sentinels know the replica and each other",

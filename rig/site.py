@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -42,6 +43,8 @@ def configuration(
                 "order_processing_backend": "slurm",
                 "backend_type": "slurm",
                 "backend_settings": {
+                    # The fixture of the real SLURM puts its commands on PATH.
+                    **({"slurm_bin_path": ""} if "SLURM_CONF" in os.environ else {}),
                     "default_account": "root",
                     "customer_prefix": "c_",
                     "project_prefix": "p_",
@@ -61,7 +64,9 @@ def configuration(
 
 
 def settings_of(path: Path) -> Settings:
-    return load.require(path, {})
+    """Return the settings. Of the environment they see only where tests lock, which is no folder of the host."""
+    name = "WALDUR_SITE_AGENT_LOCK_DIR"
+    return load.require(path, {name: os.environ.get(name, "")})
 
 
 def site_of(path: Path) -> Site:

@@ -22,7 +22,7 @@ PASSWORD = "not-a-secret"
 # A group as rfc2307bis has it: posixGroup goes with groupOfNames. Debian's nis.schema does not allow that.
 AUXILIARY_GROUP = """
 objectclass ( 1.3.6.1.4.1.99999.1 NAME 'posixNumbers' SUP top AUXILIARY
-  DESC 'what posixGroup holds, beside another class' MUST gidNumber MAY ( memberUid $ description ) )
+  DESC 'what posixGroup holds, next to another class' MUST gidNumber MAY ( memberUid $ description ) )
 """
 
 CONFIG = """
@@ -103,7 +103,7 @@ class Slapd:
         return self.folder / "slapd.log"
 
     def start(self) -> None:
-        """Start and wait until it answers, with an empty tree when it is new; raises RealPartError."""
+        """Start and wait until it answers, with an empty tree when it is new; raises NeverCame."""
         if not (self.folder / "data").exists():
             self._prepare()
         urls = f"ldap://127.0.0.1:{self.port}/ ldaps://127.0.0.1:{self.tls_port}/"
@@ -113,11 +113,11 @@ class Slapd:
             log=self.log,
             env=os.environ,
         )
-        processes.wait_serving(
+        processes.wait_until(
             "slapd",
-            self._server,
             lambda: processes.accepts(self.port) and processes.accepts(self.tls_port),
-            log=self.log,
+            self._server,
+            self.log,
         )
 
     def operations(self, word: str) -> int:
@@ -153,6 +153,6 @@ class Slapd:
             *(processes.program("slapadd"), "-f", str(self.folder / "slapd.conf")),
             *("-l", str(self.folder / "tree.ldif")),
         ]
-        done = subprocess.run(slapadd, capture_output=True, text=True, timeout=60, check=False)
+        done = subprocess.run(slapadd, capture_output=True, text=True, timeout=600, check=False)
         if done.returncode != 0:
             raise RealPartError(f"slapadd: {done.stderr[-500:]}")

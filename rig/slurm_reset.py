@@ -15,11 +15,11 @@ from rig.processes import RealPartError, wait_until
 BUILT_IN_ACCOUNT = "root"
 BUILT_IN_USER = "root"
 NAMES_PER_COMMAND = 1000
-ALL_TOLD = "DBD Agent queue size: 0\n"
-# Reasons of jobs that wait for more than their turn: slurmdbd hears of them when they end.
-NOT_TOLD_YET = ("JobHeld", "Dependency", "BeginTime")
-# Rounds of the thread in which slurmctld 22.05 tells of submissions and late starts.
-SECONDS_BETWEEN_TELLINGS = 5
+ALL_REPORTED = "DBD Agent queue size: 0\n"
+# Reasons of jobs that wait for more than their turn: they are reported to slurmdbd when they end.
+NOT_REPORTED_YET = ("JobHeld", "Dependency", "BeginTime")
+# Rounds of the thread in which slurmctld 22.05 reports submissions and late starts.
+SECONDS_BETWEEN_REPORTS = 5
 LIMIT_COLUMNS = (
     "shares, is_def, grp_tres_mins, grp_tres, grp_submit_jobs, grp_jobs, grp_wall,"
     " max_tres_mins_pj, max_tres_pj, max_jobs, max_submit_jobs, max_wall_pj, qos, def_qos_id"
@@ -72,38 +72,38 @@ def read_records(cluster: Cluster) -> Records:
 
 
 def cancel_jobs(cluster: Cluster) -> None:
-    """Cancel every job and wait until slurmdbd was told the last of all that slurmctld remembers.
+    """Cancel every job and wait until the last of all that slurmctld remembers was reported to slurmdbd.
 
-    A row that came after they were forgotten would stay, and slurmctld may tell of a job's beginning after its end: one
-    that meets the thread which tells of submissions is left to that thread's next round (observed with SLURM 22.05).
+    A row that came after they were forgotten would stay, and slurmctld may report a job's beginning after its end: one
+    that meets the thread which reports submissions is left to that thread's next round (observed with SLURM 22.05).
     Only such a message brings the eligible time. A job without one is waited for until that round is over.
     """
     lines = cluster.ask("squeue", "-h", "-o", "%A %r").splitlines()
     reasons = dict(line.split(maxsplit=1) for line in lines)
     if reasons:
-        begun = {job for job, reason in reasons.items() if not reason.startswith(NOT_TOLD_YET)}
+        begun = {job for job, reason in reasons.items() if not reason.startswith(NOT_REPORTED_YET)}
         wait_until("a row of every job", lambda: begun <= _rows_of_jobs(cluster, begun).keys())
         cluster.ask("scancel", "--full", *sorted(reasons))
         wait_until("the end of cancelled jobs", lambda: not cluster.ask("squeue", "-h"))
-    wait_until("slurmdbd is told of all jobs", lambda: ALL_TOLD in cluster.ask("sdiag"))
+    wait_until("all jobs are reported to slurmdbd", lambda: ALL_REPORTED in cluster.ask("sdiag"))
     remembered = set(cluster.ask("squeue", "-h", "-t", "all", "-o", "%A").split())
 
-    def all_is_told() -> bool:
+    def all_is_reported() -> bool:
         rows = _rows_of_jobs(cluster, remembered)
         return reasons.keys() <= rows.keys() and all(rows.values())
 
-    wait_until("beginning and end of every job in the accounting", all_is_told)
+    wait_until("beginning and end of every job in the accounting", all_is_reported)
 
 
 def _rows_of_jobs(cluster: Cluster, jobs: AbstractSet[str]) -> dict[str, bool]:
-    """Return those of the jobs that slurmdbd has rows of, and whether it was told all, or nothing in a whole round."""
+    """Return those of the jobs that slurmdbd has rows of, and whether all was reported, or nothing in a whole round."""
     ids = ",".join(sorted(jobs)) or "0"
     rows = cluster.sql(
         "SELECT id_job, (MIN(time_eligible) > 0 AND MIN(time_end) > 0)"
-        f" OR MAX(mod_time) + {SECONDS_BETWEEN_TELLINGS} < UNIX_TIMESTAMP()"
+        f" OR MAX(mod_time) + {SECONDS_BETWEEN_REPORTS} < UNIX_TIMESTAMP()"
         f" FROM {cluster.cluster}_job_table WHERE id_job IN ({ids}) GROUP BY id_job;"
     )
-    return {job: is_told == "1" for job, is_told in (row.split() for row in rows.splitlines())}
+    return {job: is_whole == "1" for job, is_whole in (row.split() for row in rows.splitlines())}
 
 
 def remove(cluster: Cluster, kind: str, names: list[str]) -> None:
@@ -136,6 +136,8 @@ def reset(cluster: Cluster, built_in: Records) -> None:
     if now != built_in:
         # A generated job that has not ended would keep its account, and nothing can cancel it.
         cluster.sql(f"DELETE FROM {cluster.cluster}_job_table WHERE id_job>={FIRST_ID} AND time_end=0;")
+        # slurmdbd keeps the rows of accounts that had jobs, marked as deleted, in the way of accounts of the same name.
+        forget_jobs(cluster)
         remove_extra(cluster, now, built_in)
         now = read_records(cluster)
     if now != built_in:

@@ -13,19 +13,19 @@ from pathlib import Path
 from rig import processes
 from rig.processes import RealPartError
 from rig.slurm_config import SlurmSite
+from rig.slurm_root import SlurmRoot
 
 STOP_ORDER = ("slurmd", "slurmctld", "slurmdbd", "mariadbd", "munged")
 DATABASE_LOG_SIZE = "--innodb-log-file-size=16M"
-# slurmctld may have to read a tree of 85,000 associations on a busy machine.
-TREE_READ_S = 300.0
 
 
 class SlurmServers:
-    """The server processes of one site, by program name."""
+    """The server processes of one site, by program name; SLURM's own run in a root where one is given."""
 
-    def __init__(self, site: SlurmSite, env: Mapping[str, str]) -> None:
+    def __init__(self, site: SlurmSite, env: Mapping[str, str], root: SlurmRoot | None = None) -> None:
         self.site = site
         self.env = env
+        self.root = root
         self._running: dict[str, subprocess.Popen[bytes]] = {}
 
     def pid(self, server: str) -> int:
@@ -38,11 +38,13 @@ class SlurmServers:
         return process is not None and process.poll() is None
 
     def log(self, server: str) -> Path:
-        """Return the log file of a server; what it printed is beside it in a file ending in `.out`."""
+        """Return the log file of a server; what it printed is next to it in a file ending in `.out`."""
         return self.site.folder / f"{server}.log"
 
     def start(self) -> None:
         """Start all; slurmd comes last: it asks slurmctld for work once and then sleeps for ten seconds."""
+        if self.root:
+            self.root.start()
         self._start_munged()
         self._start_mariadbd()
         self.start_slurmdbd()
@@ -54,6 +56,8 @@ class SlurmServers:
         self.resume("slurmdbd")
         for server in STOP_ORDER:
             self.stop_one(server)
+        if self.root:
+            self.root.stop()
 
     def stop_one(self, server: str) -> None:
         """Stop one server. Safe to repeat."""
@@ -77,7 +81,7 @@ class SlurmServers:
     def start_slurmctld(self) -> None:
         """Start slurmctld and wait until it listens. It reads the whole tree from slurmdbd first."""
         port = self.site.slurmctld_port
-        self._start("slurmctld", "-D", "-i", ready=lambda: processes.accepts(port), timeout_s=TREE_READ_S)
+        self._start("slurmctld", "-D", "-i", ready=lambda: processes.accepts(port))
 
     def _start(
         self,
@@ -85,16 +89,19 @@ class SlurmServers:
         *argv: str,
         ready: Callable[[], bool],
         keep: bool = False,
-        timeout_s: float = processes.TIMEOUT_S,
     ) -> None:
         printed = self.site.folder / f"{server}.out"
-        process = processes.start(
-            [processes.program(server), *argv], log=printed, env=self.env, keep_descendants=keep
+        inside = self.root if server.startswith("slurm") else None
+        command = (
+            [*inside.enter(self.site.folder), f"/usr/sbin/{server}"]
+            if inside
+            else [processes.program(server)]
         )
+        process = processes.start([*command, *argv], log=printed, env=self.env, keep_descendants=keep)
         self._running[server] = process
         log = self.log(server)
         log = log if log.exists() else printed
-        processes.wait_serving(server, process, ready, log=log, timeout_s=timeout_s)
+        processes.wait_until(server, ready, process, log)
 
     def _start_munged(self) -> None:
         folder = self.site.folder
@@ -120,7 +127,7 @@ class SlurmServers:
             ],
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=600,
             check=False,
         )
         if prepared.returncode:

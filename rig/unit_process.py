@@ -13,13 +13,13 @@ import stat
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
+from agent.host.waiting import GIVE_UP_S
 from rig import processes
-from rig.processes import REPOSITORY, RealPartError, tail
+from rig.processes import REPOSITORY, tail, wait_until
 
 UNITS = REPOSITORY / "systemd"
 CONFIG = "/etc/waldur/waldur-site-agent-config.yaml"
@@ -42,7 +42,7 @@ def sections(unit: Path) -> dict[str, dict[str, list[str]]]:
 
 
 def descendants(pid: int) -> set[int]:
-    """Return a process and all that it and its children have started and not left behind."""
+    """Return a process and all that it and its children have started, without those that have left them (orphans)."""
     found, pending = set(), [pid]
     while pending:
         one = pending.pop()
@@ -103,14 +103,13 @@ class UnitProcess:
                 self.messages += received.decode().splitlines()
 
     def wait_for(self, line: str, times: int = 1) -> None:
-        """Wait until the unit has told systemd a line so often; raises RealPartError with its log."""
-        deadline_s = time.monotonic() + processes.TIMEOUT_S
-        while self.messages.count(line) < times:
-            if self.process.poll() is not None or time.monotonic() > deadline_s:
-                raise RealPartError(
-                    f"no {line} of {self.unit.name}: {self.messages}\n{self.output()[-2000:]}"
-                )
-            time.sleep(0.02)
+        """Wait until the unit has sent a line to systemd so often; raises NeverCame with its log."""
+        wait_until(
+            f"{line} of {self.unit.name}",
+            lambda: self.messages.count(line) >= times,
+            self._process,
+            self.log,
+        )
 
     def output(self) -> str:
         """Return what the unit has written, to the journal or to its own file."""
@@ -119,7 +118,7 @@ class UnitProcess:
 
     def wait_for_end(self) -> int:
         """Return the exit code."""
-        return self.process.wait(processes.TIMEOUT_S)
+        return self.process.wait(GIVE_UP_S)
 
     def terminate(self) -> None:
         """As `systemctl stop` begins."""

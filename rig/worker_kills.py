@@ -11,8 +11,9 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from agent.host.waiting import NeverCame
 from rig.celery_process import CeleryProcess, environment
-from rig.processes import RealPartError, wait_until
+from rig.processes import wait_until
 from rig.redis_server import RedisServer
 from rig.site import configuration
 from rig.slurm_cluster import SlurmCluster
@@ -29,14 +30,13 @@ OPEN_TRANSACTIONS = "SELECT trx_id FROM information_schema.innodb_trx WHERE trx_
 
 @dataclass
 class WorkerKillsResult:
-    """`faults` is empty when the end state is right.
-
-    `under_way`: kills that hit orders half-done; a kill of an idle worker proves nothing.
-    """
+    """What a run of kills came to."""
 
     kills: int
     seconds: float
+    # Kills that hit orders half-done; a kill of an idle worker proves nothing.
     under_way: int
+    # Empty when the end state is right.
     faults: list[str] = field(default_factory=list)
 
 
@@ -67,7 +67,7 @@ def run(
 
         place(max(1, orders // 10))
         started_s = time.monotonic()
-        worker = CeleryProcess("worker", folder / "worker.log", env, "--without-mingle", "--without-gossip")
+        worker = CeleryProcess("worker", folder / "worker.log", env)
         beat = CeleryProcess("beat", folder / "beat.log", env).start()
         done = under_way = 0
         try:
@@ -82,11 +82,11 @@ def run(
                 under_way += "executing" in _states(waldur, placed)
                 place(orders * done // kills)
                 worker.start()
-            wait_until("all orders ended", lambda: not _unfinished(waldur, placed), 120, pause_s=0.2)
+            wait_until("all orders ended", lambda: not _unfinished(waldur, placed), pause_s=0.2)
             seconds = time.monotonic() - started_s
         finally:
-            beat.stop()
-            worker.stop()
+            beat.end()
+            worker.end()
         return WorkerKillsResult(done, seconds, under_way, _faults(slurm, waldur, placed))
 
 
@@ -123,6 +123,6 @@ def _faults(slurm: SlurmCluster, waldur: SimulatedWaldur, placed: list[str]) -> 
     found += [f"{a} has limits {limits[a]}" for a in sorted(made & wanted) if limits[a] != SLURM_LIMITS]
     try:
         wait_until("no transaction is open", lambda: not slurm.sql(OPEN_TRANSACTIONS), pause_s=0.2)
-    except RealPartError as left:
+    except NeverCame as left:
         found.append(f"{left}: a write was cut short and left its locks")
     return found

@@ -39,7 +39,9 @@ def resident_after(
             "WALDUR_SITE_AGENT_ORDER_PROCESS_PERIOD_MINUTES": "0.05",
         }
         env = environment(configuration(waldur, folder), redis.url, variables)
-        worker = CeleryProcess("worker", folder / "worker.log", env, "--concurrency", "1").start()
+        worker = CeleryProcess(
+            "worker", folder / "worker.log", env, "--concurrency", "1", is_real=True
+        ).start()
         beat = CeleryProcess("beat", folder / "beat.log", env).start()
         try:
             for number in range(passes):
@@ -53,7 +55,6 @@ def resident_after(
                 wait_until(
                     "orders done",
                     lambda: all(waldur.order(uuid).state.value == "done" for uuid in orders),  # noqa: B023
-                    90,
                     pause_s=0.2,
                 )
                 found.append(_largest(worker.process.pid, limit_mb))

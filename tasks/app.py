@@ -8,20 +8,29 @@ from __future__ import annotations
 import importlib.util
 import os
 import sys
+import time
 import warnings
+from typing import Any
 
-from tasks import lean_celery
+from celery import Celery, signals
+
+from tasks.limits import QUEUED_AT
+from tasks.queue import lean_celery
 
 lean_celery.become(sys.argv, sys.orig_argv)
 
-# Imported after it: what comes with Celery and is of no use to a worker is shut out by then.
-from celery import Celery  # noqa: E402
-
-# A worker makes homes and sets quotas: install.md tells when it must be root, and how it need not be.
+# A worker makes homes and sets quotas: install.md says when it must be root, and how it need not be.
 warnings.filterwarnings("ignore", message="You're running the worker with superuser privileges")
 
 app = Celery("waldur_site_cluster", task_cls="tasks.base:SiteTask")
 app.config_from_object("tasks.celeryconfig")
+
+
+@signals.before_task_publish.connect
+def _note_time(headers: dict[str, Any] | None = None, **_: Any) -> None:
+    if headers is not None:
+        headers[QUEUED_AT] = round(time.time(), 3)
+
 
 # Flower looks for flowerconfig.py in the working directory only: started elsewhere it must not be open to all.
 _flower = importlib.util.find_spec("flowerconfig")

@@ -22,7 +22,7 @@ RUN_ID = re.compile(r"[0-9a-f]{1,64}")
 
 
 class ArgumentsRefused(SiteAgentError):
-    """A message that nobody of this cluster sends."""
+    """A message that no process of this cluster sends."""
 
 
 def check(
@@ -55,9 +55,12 @@ def _offering(value: Any) -> None:
     current.offering(uuid_hex(value))
 
 
-def _optional_uuid(value: Any) -> None:
-    if value != "":
-        uuid_hex(value)
+def _entries(value: Any) -> None:
+    """Check projects and resources of `tasks.membership`."""
+    for kind, _, uuid in (entry.partition(":") for entry in value):
+        if kind not in ("project", "resource"):
+            raise ValueError
+        uuid_hex(uuid)
 
 
 def _run_id(value: Any) -> None:
@@ -66,7 +69,7 @@ def _run_id(value: Any) -> None:
 
 
 def _options(value: Any) -> None:
-    """LoadOptions of this version, each as the default is: a switch, or names."""
+    """Check LoadOptions of this version, each as the default is: a switch, or names."""
     found, usual = LoadOptions.from_json(value), LoadOptions().as_json()
     for name, given in found.as_json().items():
         if type(given) is not type(usual[name]):
@@ -76,16 +79,14 @@ def _options(value: Any) -> None:
 
 
 def _document(value: Any) -> None:
-    """A message of Waldur's, which its task reads strictly, and whose refusal Waldur is told of."""
+    """Check a message of Waldur's, which its task reads strictly, and whose refusal is reported to Waldur."""
     if not isinstance(value, dict):
         raise TypeError
 
 
 CHECKS: Mapping[str, Callable[[Any], object]] = {
     "offering_uuid": _offering,
-    "order_uuid": uuid_hex,
-    "resource_uuid": _optional_uuid,
-    "project_uuid": _optional_uuid,
+    "entries": _entries,
     "request_uuid": uuid_hex,
     "key_uuid": uuid_hex,
     "month_name": Month.parse,

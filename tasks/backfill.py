@@ -16,13 +16,13 @@ from agent.core.periods import Month
 from agent.run.backfill import staff
 from agent.run.backfill.month import LoadOptions, load_month
 from agent.run.backfill.results import Ending, Mark, MonthOutcome
-from tasks import broker, current
+from tasks import current
 from tasks.app import app
 from tasks.arguments import ArgumentsRefused
 from tasks.base import SiteTask
 from tasks.limits import PASS_BUDGET_S
-from tasks.locks import held
-from tasks.month_status import MonthState, MonthStatus, RunStatus
+from tasks.queue import broker
+from tasks.queue.month_status import MonthState, MonthStatus, RunStatus
 
 log = logging.getLogger(__name__)
 
@@ -58,27 +58,21 @@ def month(
     self: BackfillTask, offering_uuid: str, month_name: str, run_id: str, options: Mapping[str, Any]
 ) -> str:
     """Load one month. A copy of the message that comes later finds it done."""
-    with held(broker.locks()) as locks:
-        is_ours = locks.take(f"backfill:{offering_uuid}:{month_name}")
+    with broker.queue().at_work(f"backfill:{offering_uuid}:{month_name}") as is_ours:
         # Read under the lock, in which the end is written too: a copy that waited for it finds the end.
         run, _, known = _status((offering_uuid, month_name, run_id))
         if known is not None and known.is_done:
             return "done already"
         if not is_ours:
             self.come_back(MonthBusy(f"{month_name} is being loaded by another task"))
-        earlier = known.outcome if known else None
         worker = str(self.request.hostname or "")
-        run.try_write(month_name, MonthStatus(MonthState.RUNNING, worker, earlier))
-        outcome = _load(offering_uuid, Month.parse(month_name), LoadOptions.from_json(options))
-        whole = outcome.after(earlier)
-        if outcome.error is None:
-            run.try_write(month_name, MonthStatus(MonthState.ENDED, outcome=whole))
-            return str(outcome.ending)
-        run.try_write(month_name, MonthStatus(MonthState.RUNNING, worker, whole))
+        outcome = _load_and_write(run, known, worker, (offering_uuid, month_name, options))
+    if outcome.error is None:
+        return str(outcome.ending)
     if isinstance(outcome.error, PassUnfinished):
         # As a new task: an outage that comes later has all its attempts still.
         enqueue_month(offering_uuid, Month.parse(month_name), run_id, LoadOptions.from_json(options))
-        return "makes way"
+        return "yields"
     self.come_back(outcome.error)
     return "unreachable"
 
@@ -88,8 +82,22 @@ def enqueue_month(offering_uuid: str, which: Month, run_id: str, options: LoadOp
     month.apply_async(
         (offering_uuid, str(which), run_id, options.as_json()),
         queue=table.queue_name(current.offering(offering_uuid).queue),
-        priority=broker.priority(table.BACKFILL_PRIORITY),
+        priority=broker.here().priority(table.BACKFILL_PRIORITY),
     )
+
+
+def _load_and_write(
+    run: RunStatus, known: MonthStatus | None, worker: str, what: tuple[str, str, Mapping[str, Any]]
+) -> MonthOutcome:
+    """Load a month, `what` being its offering, its name and the options, and write its status before and after."""
+    offering_uuid, month_name, options = what
+    earlier = known.outcome if known else None
+    run.try_write(month_name, MonthStatus(MonthState.RUNNING, worker, earlier))
+    outcome = _load(offering_uuid, Month.parse(month_name), LoadOptions.from_json(options))
+    whole = outcome.after(earlier)
+    ended = MonthStatus(MonthState.ENDED, outcome=whole)
+    run.try_write(month_name, MonthStatus(MonthState.RUNNING, worker, whole) if outcome.error else ended)
+    return outcome
 
 
 def _load(offering_uuid: str, which: Month, options: LoadOptions) -> MonthOutcome:
@@ -99,7 +107,7 @@ def _load(offering_uuid: str, which: Month, options: LoadOptions) -> MonthOutcom
     until_s = time.monotonic() + PASS_BUDGET_S
 
     def interrupted() -> bool:
-        return time.monotonic() > until_s or broker.urgent_waits(queue, table.BACKFILL_PRIORITY)
+        return time.monotonic() > until_s or broker.here().urgent_waits(queue, table.BACKFILL_PRIORITY)
 
     site = staff.connect(current.settings(), offering, staff.token_in_file(offering))
     try:
@@ -135,7 +143,7 @@ def _load(offering_uuid: str, which: Month, options: LoadOptions) -> MonthOutcom
 def _status(args: Any) -> tuple[RunStatus, str, MonthStatus | None]:
     """Return the statuses of a task's run, its month and that month's status, from the task's arguments."""
     _, month_name, run_id = args[:3]
-    run = RunStatus(broker.client(), run_id)
+    run = RunStatus(broker.here().store, run_id)
     return run, month_name, run.try_read(month_name)
 
 

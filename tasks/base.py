@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: MIT
-"""The base of all tasks: log a pass, and retry it by the error that it ended with (`POLICIES`)."""
+"""The base of all tasks: log a pass, and retry it by the error that it ended with."""
 
 from __future__ import annotations
 
+import json
 import logging
 import random
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -14,25 +15,20 @@ from celery import Task
 from celery.exceptions import SoftTimeLimitExceeded
 from celery.utils.time import maybe_iso8601, maybe_make_aware
 
-from agent.core.backoff import Backoff
-from agent.core.errors import (
-    AnswerTooSlow,
-    BackendUnavailable,
-    ClusterBusy,
-    JobsStillActive,
-    OfferingPaused,
-    PassUnfinished,
-    SiteAgentError,
-)
+import beat_schedule as table
+from agent.core.errors import SiteAgentError
+from agent.core.events import QueueUnavailable
+from agent.core.retries import policy_for
 from agent.observability import logs, sentry
 from agent.run.results import PassReport
-from tasks import arguments, starts
-from tasks.limits import COUNTDOWN_MAX_S
+from tasks import arguments, current
+from tasks.limits import STARTS_AT_MOST
+from tasks.queue import broker, refusals
 
 log = logging.getLogger(__name__)
 
 # Letters; a message of a periodic policy may be long.
-ARGUMENTS_SHOWN = 500
+LOGGED_LETTERS = 500
 
 
 class OutOfTime(SiteAgentError):
@@ -41,68 +37,89 @@ class OutOfTime(SiteAgentError):
     retryable = True
 
 
-DEFAULT_BACKOFF = Backoff(base_s=5, cap_s=COUNTDOWN_MAX_S, jitter=0.2)
-
-
-@dataclass(frozen=True, slots=True)
-class RetryPolicy:
-    """After `attempts` the next poll goes on. No wait is longer than the back-off's `cap_s`."""
-
-    attempts: int = 10
-    backoff: Backoff = DEFAULT_BACKOFF
-
-    def countdown_s(self, retries: int, spread: float) -> float:
-        """Return the wait before the next attempt, longer or shorter by a random `spread` between -1 and 1."""
-        return min(self.backoff.cap_s, self.backoff.wait_s(retries, spread))
-
-
-POLICIES: Mapping[type[SiteAgentError], RetryPolicy] = {
-    PassUnfinished: RetryPolicy(100, Backoff(base_s=1, cap_s=2, jitter=0.2)),
-    JobsStillActive: RetryPolicy(10, Backoff(base_s=20, cap_s=120, jitter=0.2)),
-    ClusterBusy: RetryPolicy(10, Backoff(base_s=10, cap_s=60, jitter=0.2)),
-    BackendUnavailable: RetryPolicy(10, Backoff(base_s=5, cap_s=120, jitter=0.2)),
-    AnswerTooSlow: RetryPolicy(3, Backoff(base_s=COUNTDOWN_MAX_S, cap_s=COUNTDOWN_MAX_S, jitter=0)),
-    # For a day, or a little longer.
-    OfferingPaused: RetryPolicy(300, Backoff(base_s=COUNTDOWN_MAX_S, cap_s=COUNTDOWN_MAX_S, jitter=0)),
-    SiteAgentError: RetryPolicy(),
-}
-
-
-def policy_for(error: SiteAgentError) -> RetryPolicy:
-    return next(POLICIES[kind] for kind in type(error).__mro__ if kind in POLICIES)
+class EndsWorkers(SiteAgentError):
+    """A task that no worker has lived to end."""
 
 
 class SiteTask(Task):
     """Takes identifiers only as arguments. A task whose error may pass retries itself; Flower shows the retries."""
 
     throws = (SiteAgentError,)
-    Request = "tasks.consumer:SiteRequest"
+    Request = "tasks.queue.consumer:SiteRequest"
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         with logs.about(task=self.name, task_id=str(self.request.id or "")):
             try:
                 ids = arguments.check(self.name, self.run, args, kwargs)
                 sentry.tag(task=self.name, **ids)
-                with logs.about(**ids), starts.counted(self.name, args, self.request):
+                with logs.about(**ids), self._counted(args):
                     return super().__call__(*args, **kwargs)
             except SoftTimeLimitExceeded:
                 self.come_back(
                     OutOfTime("the pass took longer than a task may; what it did stays, the rest goes on")
                 )
+            except QueueUnavailable as error:
+                self.come_back(error)
             except SiteAgentError as error:
-                log.error("%s %s: %s", self.name, repr(args)[:ARGUMENTS_SHOWN], error)
+                log.error("%s %s: %s", self.name, repr(args)[:LOGGED_LETTERS], error)
                 raise
 
+    @contextmanager
+    def _counted(self, args: tuple[Any, ...]) -> Iterator[None]:
+        """Count this start until the body ends, well or with an error: a task that ends each worker (killed for its
+        memory, a crash of a library) would come back for ever. Raises EndsWorkers when it was begun STARTS_AT_MOST
+        times before and never ended.
+
+        Whatever the broker says of a message: one that it hands out again may have waited in a worker that was killed,
+        and was not begun there. What was not handed out by a broker is not counted.
+        """
+        if not self.request.delivery_info or self.request.is_eager:
+            yield
+            return
+        queue, task_id = broker.queue(), self.request.id
+        if queue.count_start(task_id) > STARTS_AT_MOST:
+            body = json.dumps({"task": self.name, "id": task_id, "args": args}).encode()
+            reason = f"{self.name} was begun {STARTS_AT_MOST} times and ended its worker each time"
+            kept = refusals.keep(str(self.request.delivery_info.get("routing_key")), body, reason)
+            raise EndsWorkers(
+                f"{reason}, so it is not begun again: look for the kernel's OOM killer or a crash at these times; the "
+                f"next poll does the same work; {kept}"
+            )
+        try:
+            yield
+        finally:
+            queue.forget(f"begun:{task_id}")
+
     def apply_async(self, args: Any = None, kwargs: Any = None, **options: Any) -> Any:
-        """Queue the task. Events, and so Flower, tell its identifiers; of documents only that there is one."""
-        shown = tuple(each if isinstance(each, str) else f"<{type(each).__name__}>" for each in args or ())
-        options.setdefault("argsrepr", repr(shown))
+        """Queue the task. Events, and so Flower, contain its identifiers; of documents only that there is one."""
+        visible = tuple(each if isinstance(each, str) else f"<{type(each).__name__}>" for each in args or ())
+        options.setdefault("argsrepr", repr(visible))
         return super().apply_async(args, kwargs, **options)
 
-    def finish(self, report: PassReport) -> dict[str, int]:
-        """Log the pass, and retry where something in it may work later. Raises the error that ended the pass."""
-        self._log(report)
+    def at_work(self, key: str, *, is_poll: bool = False) -> AbstractContextManager[bool]:
+        """Be at work on a key for the body. Yields False where another task is, which then sends this one once more;
+        not a poll, which that one makes unnecessary.
+        """
+        delivery = self.request.delivery_info or {}
+        again = {
+            "task": self.name,
+            "args": list(self.request.args or ()),
+            "queue": delivery.get("routing_key"),
+            "priority": delivery.get("priority"),
+        }
+        return broker.queue().at_work(key, None if is_poll else again)
+
+    def finish(self, report: PassReport, key: str = "") -> dict[str, int]:
+        """Log the pass, and retry where something in it may work later; of several tasks about one key that fail only
+        the first one does. Raises the error that ended the pass.
+        """
         error = report.retryable_error
+        if key and error is None:
+            broker.queue().end_retry(key, str(self.request.id))
+        elif key and not broker.queue().is_first_to_retry(key, str(self.request.id)):
+            log.info("%s: the retry is left to the task that is queued already: %s", key, error)
+            return dict(report.counted())
+        self._log(report)
         if error is not None:
             self.come_back(error)
         if report.error is not None:
@@ -167,3 +184,11 @@ class SiteTask(Task):
                 error,
             )
         raise self.retry(exc=error, countdown=countdown_s, max_retries=policy.attempts - 1)
+
+
+def enqueue(task: SiteTask, name: str, args: tuple[Any, ...], priority: int) -> bool:
+    """Queue a task for the head node of the offering, its first argument; False when one of that name waits. Raises
+    ConfigError when the offering is not ours, QueueUnavailable, and what kombu raises.
+    """
+    queue, urgency = table.queue_name(current.offering(args[0]).queue), broker.here().priority(priority)
+    return broker.queue().ask(name, lambda: task.apply_async(args, queue=queue, priority=urgency))

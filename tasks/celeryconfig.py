@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Celery's settings. Every process of one broker must have the same; docs/decisions.md tells where each comes from."""
+"""Celery's settings. Every process of one broker must have the same; docs/decisions.md says where each comes from."""
 
 from __future__ import annotations
 
@@ -8,17 +8,16 @@ import os
 from kombu import Exchange, Queue
 
 import beat_schedule as table
-from tasks import sentinel
 from tasks.current import modes_of, settings
-from tasks.limits import TASK_SOFT_TIME_LIMIT_S, TASK_TIME_LIMIT_S, VISIBILITY_TIMEOUT_S
+from tasks.limits import TASK_SOFT_TIME_LIMIT_S, TASK_TIME_LIMIT_S
+from tasks.queue import kinds, sentinel
 
 broker_url, _sentinel_options = sentinel.connection(settings().broker_url.reveal())
-_is_redis = broker_url.startswith(("redis", "sentinel", "valkey"))
-_is_embedded = broker_url.startswith("memory")
-_is_amqp = broker_url.startswith(("amqp", "pyamqp"))
+_kind = kinds.kind_of(broker_url)
 # Our own variable and the file were weighed already; Celery would let this one win over both.
 os.environ.pop("CELERY_BROKER_URL", None)
 imports = (
+    "tasks.sites",
     "tasks.orders",
     "tasks.membership",
     "tasks.report",
@@ -29,13 +28,7 @@ imports = (
 
 _names = sorted({table.queue_name(o.queue) for o in settings().offerings}) or [table.queue_name("default")]
 task_queues = tuple(
-    # RabbitMQ knows priorities only in queues that were made for them.
-    Queue(
-        name,
-        Exchange(name, type="direct"),
-        routing_key=name,
-        max_priority=table.HIGHEST if _is_amqp else None,
-    )
+    Queue(name, Exchange(name, type="direct"), routing_key=name, max_priority=_kind.max_priority)
     for name in _names
 )
 task_default_queue = _names[0]
@@ -53,10 +46,9 @@ accept_content = ["json"]
 result_accept_content = ["json"]
 task_send_sent_event = True
 
-worker_consumer = "tasks.consumer:SiteConsumer"
-# Celery confirms the end of a task of an embedded queue within 2 s only: meanwhile it goes on with the next one.
-worker_prefetch_multiplier = 4 if _is_embedded else 1
-worker_disable_prefetch = _is_redis
+worker_consumer = "tasks.queue.consumer:SiteConsumer"
+worker_prefetch_multiplier = _kind.prefetch_multiplier
+worker_disable_prefetch = _kind.disables_prefetch
 worker_send_task_events = True
 worker_hijack_root_logger = False
 worker_redirect_stdouts = False
@@ -70,25 +62,8 @@ worker_max_memory_per_child = 58_000
 broker_connection_retry_on_startup = True
 broker_connection_max_retries = None
 
-beat_schedule = table.entries(settings(), modes_of, is_rising=_is_amqp)
+beat_schedule = table.entries(settings(), modes_of, _kind.priority)
 beat_scheduler = "tasks.beat:SiteScheduler"
 beat_max_loop_interval = 5
 
-broker_transport_options = (
-    {
-        "visibility_timeout": VISIBILITY_TIMEOUT_S,
-        "unacked_restore_interval": 5,
-        "unacked_restore_throttle": 1,
-        "socket_timeout": 30,
-        "socket_connect_timeout": 5,
-        "socket_keepalive": True,
-        "health_check_interval": 25,
-        "priority_steps": [0, 3, 6, 8, 9],
-        "sep": ":",
-        "queue_order_strategy": "priority",
-        **_sentinel_options,
-    }
-    if _is_redis
-    # Seconds between two looks into the memory of an embedded queue; RabbitMQ takes none of these.
-    else ({"polling_interval": 0.1} if _is_embedded else {})
-)
+broker_transport_options = {**_kind.transport_options, **_sentinel_options}

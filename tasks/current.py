@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The settings and sites of this process, made once. A wrong configuration ends the process with a message."""
+"""The settings of this process, read once. A wrong configuration ends the process with a message."""
 
 from __future__ import annotations
 
@@ -8,20 +8,13 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
 from functools import cache
 
 import beat_schedule as table
 from agent.config.model import Mode, Offering, Settings
 from agent.config.secret import SecretUrl
-from agent.core.errors import ConfigError, SiteAgentError
+from agent.core.errors import ConfigError
 from agent.host import broker_program
-from agent.observability import sentry
-from agent.run import configuration, event_coverage, presence
-from agent.run import site as sites
-from agent.run.results import PassReport
-from agent.run.site import Site
-from agent.waldur.identities import Program
 
 log = logging.getLogger(__name__)
 
@@ -66,6 +59,9 @@ def settings() -> Settings:
     """Return the settings of this process. Raises SystemExit where they are wrong."""
     if _given:
         return _given[0]
+    # Imported here: it loads the backends, which commands that only ask the broker do not need.
+    from agent.run.service import configuration
+
     try:
         loaded, warnings = configuration.usable(None, os.environ, with_logins=needs_logins(sys.argv[1:]))
     except ConfigError as error:
@@ -85,40 +81,3 @@ def offering(offering_uuid: str) -> Offering:
             "the task was sent by a beat or bridge with another file"
         )
     return found
-
-
-@cache
-def site(offering_uuid: str, mode: Mode) -> Site:
-    """Return the site of an offering; its connections last as long as the process. Raises ConfigError."""
-    return sites.connect(settings(), offering(offering_uuid), mode)
-
-
-@cache
-def program() -> Program:
-    """Return what runs here. A worker asks for it before it forks: all its processes started when it did."""
-    return Program.here(settings().source)
-
-
-def show(offering_uuid: str, mode: Mode, report: PassReport) -> None:
-    """Tell Waldur that this mode of an offering lives, after a pass that reached it, and Sentry's monitor how the pass
-    ended. What fails is logged.
-    """
-    sentry.check_in(
-        f"{mode}-{offering_uuid}",
-        is_well=not report.failed,
-        every_minutes=_minutes_between_polls(offering_uuid, mode),
-        seconds=report.effort.seconds,
-    )
-    if report.error is not None:
-        return
-    try:
-        presence.show(site(offering_uuid, mode), mode, program(), datetime.now(UTC))
-    except SiteAgentError as error:
-        log.warning("Waldur is not told that %s of offering %s runs: %s", mode, offering_uuid, error)
-
-
-def _minutes_between_polls(offering_uuid: str, mode: Mode) -> float:
-    """Return how long two polls are apart at most: with events there is one in each reconciliation period."""
-    periods = settings().periods
-    by_events = mode in event_coverage.modes_by_events(offering(offering_uuid))
-    return max(periods.minutes_of(mode), periods.reconciliation_minutes if by_events else 0)

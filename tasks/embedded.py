@@ -2,7 +2,7 @@
 """The tasks without a broker: clock, queue and worker of one service in one process, as the reference's services are.
 
 The queue is in the memory of this process. What waits in it is lost with the process, and the first pass after a
-start finds it again. Locks between processes of one host are files (`tasks.locks`).
+start finds it again. What is at work is known to the other services of this host (`tasks.queue.stores`).
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from typing import Any, Protocol
 from celery import signals
 from celery.beat import Service as BeatService
 from celery.worker import state
-from kombu import transport
 
 from agent.config.model import Mode, Offering, Settings
 from agent.config.secret import SecretUrl
-from tasks import broker, current
-from tasks.app import app
+from tasks import current
+from tasks.celery import app
+from tasks.queue import broker
 
 log = logging.getLogger(__name__)
 
 MEMORY = "memory://localhost/"
 # Celery takes these before its own settings.
 BROKER_VARIABLES = ("CELERY_BROKER_URL", "CELERY_BROKER_READ_URL", "CELERY_BROKER_WRITE_URL")
-STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGTSTP)
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGTSTP)
 # So long what events have queued may take to be begun, when the service is stopped.
 DRAIN_S = 10.0
 PAUSE_S = 0.1
@@ -47,7 +47,7 @@ class Listener(Protocol):
 
 
 class _Companions:
-    """The threads beside the worker: the clock, and a bridge. When one of them fails, the process ends with 1."""
+    """The threads next to the worker: the clock, and a bridge. When one of them fails, the process ends with 1."""
 
     def __init__(self, make_listener: Callable[[], Listener | None]) -> None:
         self._make_listener = make_listener
@@ -61,7 +61,7 @@ class _Companions:
 
     def start(self, **_: Any) -> None:
         """Start them when the worker is ready, in the main thread: only there handlers of signals can be set."""
-        for number in STOPS:
+        for number in STOP_SIGNALS:
             signal.signal(number, lambda *_: self._stop_asked.set())
         self._listener = self._make_listener()
         self._ticking = threading.Thread(
@@ -88,13 +88,16 @@ class _Companions:
         log.info("stopping: what has begun is finished first")
         self._clock.stop()
         if self._ticking is not None:
-            # It takes its sign of life back.
+            # It removes its heartbeat.
             self._ticking.join(DRAIN_S)
         if self._listener is not None and self._listening is not None:
             self._listener.stop()
             self._listening.join()
             deadline_s = time.monotonic() + DRAIN_S
-            while broker.waiting_here() and time.monotonic() < deadline_s:
+            names = [queue.name for queue in app.conf.task_queues]
+            while any(broker.here().waiting(name).messages for name in names):
+                if time.monotonic() > deadline_s:
+                    break
                 time.sleep(PAUSE_S)
         state.should_stop = 1 if self.failed else 0
 
@@ -111,7 +114,6 @@ def run(
     for variable in BROKER_VARIABLES:
         os.environ.pop(variable, None)
     current.use(replace(settings, broker_url=SecretUrl(MEMORY)), modes_of)
-    transport.TRANSPORT_ALIASES["memory"] = "tasks.memory:Transport"
     app.conf.worker_enable_remote_control = False
     companions = _Companions(make_listener)
     signals.worker_ready.connect(companions.start)

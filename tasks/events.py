@@ -15,14 +15,15 @@ import beat_schedule as table
 from agent.config.model import Mode
 from agent.core.errors import ClusterBusy, SiteAgentError
 from agent.core.events import Job, JobKind, QueueUnavailable
-from agent.run import api_keys
+from agent.core.retries import policy_for
 from agent.run.imports import mode as imports
+from agent.run.keys import api_keys
 from agent.run.periodic import mode as periodic_limits
 from agent.run.periodic import parking
-from tasks import broker, coalescing, current, event_coverage, membership, orders
+from tasks import current, membership, orders, sites
 from tasks.app import app
-from tasks.base import SiteTask, policy_for
-from tasks.locks import held
+from tasks.base import SiteTask, enqueue
+from tasks.queue import broker, heartbeats
 
 log = logging.getLogger(__name__)
 
@@ -52,18 +53,15 @@ class TaskQueue:
         try:
             return _enqueue(job)
         except (OperationalError, RedisError, OSError) as error:
-            # Redis adds the hash of a script to what a command in it said.
-            raise QueueUnavailable(
-                f"the queue takes no tasks: {str(error).partition(' script: ')[0]}"
-            ) from error
+            raise QueueUnavailable(f"the queue takes no tasks: {error}") from error
 
     def send_heartbeat(self, offering_uuid: str, modes: Iterable[Mode]) -> None:
-        """Tell beat which modes of an offering need no short polls for now. Raises QueueUnavailable.
+        """Report to beat which modes of an offering need no short polls for now. Raises QueueUnavailable.
 
         Where Redis has lost data (it came back empty, or from an old file), acknowledged messages are lost with it,
         and all modes are queued once.
         """
-        count = event_coverage.send_heartbeat(offering_uuid, modes)
+        count = heartbeats.send_heartbeat(broker.here().store, offering_uuid, modes)
         if 0 < count <= self._heartbeats.get(offering_uuid, 0):
             for kind in FULL_PASS:
                 self.send(Job(kind, offering_uuid))
@@ -78,7 +76,7 @@ class TaskQueue:
 def import_resources(self: SiteTask, offering_uuid: str, request_uuid: str) -> str:
     """Offer the cluster's accounts without a resource in Waldur for import."""
     with _alone(self, f"import:{offering_uuid}"):
-        return imports.run(current.site(offering_uuid, Mode.ORDER_PROCESS), request_uuid)
+        return imports.run(sites.site(offering_uuid, Mode.ORDER_PROCESS), request_uuid)
 
 
 @app.task(name="events.periodic_limits", bind=True)
@@ -89,7 +87,7 @@ def set_periodic_limits(self: SiteTask, offering_uuid: str, document: dict[str, 
     offering = current.offering(offering_uuid)
     try:
         with _locked(f"periodic_limits:{document.get('resource_uuid')}"):
-            return periodic_limits.run(current.site(offering_uuid, Mode.ORDER_PROCESS), document)
+            return periodic_limits.run(sites.site(offering_uuid, Mode.ORDER_PROCESS), document)
     except SiteAgentError as error:
         is_last = self.request.retries + 1 >= policy_for(error).attempts
         if is_last or not error.retryable:
@@ -103,14 +101,14 @@ def set_periodic_limits(self: SiteTask, offering_uuid: str, document: dict[str, 
 def rotate_key(self: SiteTask, offering_uuid: str, key_uuid: str) -> str:
     """Answer what Waldur wants of a key, for no backend makes any."""
     with _alone(self, f"key:{key_uuid}"):
-        return api_keys.answer(current.site(offering_uuid, Mode.ORDER_PROCESS), key_uuid)
+        return api_keys.answer(sites.site(offering_uuid, Mode.ORDER_PROCESS), key_uuid)
 
 
 @contextmanager
 def _locked(subject: str) -> Iterator[None]:
-    """Raises ClusterBusy."""
-    with held(broker.locks()) as locks:
-        if not locks.take(subject):
+    """Hold the key of a subject for the body. Raises ClusterBusy."""
+    with broker.queue().at_work(subject) as is_ours:
+        if not is_ours:
             raise ClusterBusy(f"{subject} is being worked on by another task")
         yield
 
@@ -128,8 +126,8 @@ def _alone(task: SiteTask, subject: str) -> Iterator[None]:
 
 
 def _enqueue(job: Job) -> bool:
-    """Queue a job; False when one like it waits already. Raises RedisError and kombu's OperationalError."""
-    offering_uuid, argument = job.offering_uuid, job.request_uuid
+    """Queue a job; False when one like it waits already. Raises QueueUnavailable and what kombu raises."""
+    offering_uuid, argument, priority = job.offering_uuid, job.request_uuid, table.EVENT_PRIORITY
     match job.kind:
         case JobKind.ORDERS:
             return orders.enqueue_orders(offering_uuid)
@@ -140,22 +138,11 @@ def _enqueue(job: Job) -> bool:
         case JobKind.REBUILD:
             return membership.enqueue_rebuild(offering_uuid)
         case JobKind.IMPORT:
-            return _enqueue_once(import_resources, offering_uuid, argument, f"import:{argument}")
+            return enqueue(import_resources, f"asked:import:{argument}", (offering_uuid, argument), priority)
         case JobKind.KEY_ROTATION:
-            return _enqueue_once(rotate_key, offering_uuid, argument, f"key:{argument}")
+            return enqueue(rotate_key, f"asked:key:{argument}", (offering_uuid, argument), priority)
         case JobKind.PERIODIC_LIMITS:
             # The message itself is the task's argument; the same one again is not queued again.
             document = dict(job.document)
-            subject = f"periodic_limits:{parking.digest(document)}"
-            return _enqueue_once(set_periodic_limits, offering_uuid, document, subject)
-
-
-def _enqueue_once(task: SiteTask, offering_uuid: str, argument: str | dict[str, Any], subject: str) -> bool:
-    queue = table.queue_name(current.offering(offering_uuid).queue)
-
-    def publish() -> None:
-        task.apply_async(
-            (offering_uuid, argument), queue=queue, priority=broker.priority(table.EVENT_PRIORITY)
-        )
-
-    return coalescing.send_once(subject, publish)
+            name = f"asked:periodic_limits:{parking.digest(document)}"
+            return enqueue(set_periodic_limits, name, (offering_uuid, document), priority)

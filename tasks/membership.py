@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
-"""Membership tasks: the periodic pass over an offering, the resources and projects that events told of, and accounts to
+"""Membership tasks: the periodic pass over an offering, the resources and projects that events named, and accounts to
 be made again.
 
-What events tell of projects and resources goes into a backlog, and one task takes all of it: a burst is a few passes.
+The projects and resources of several events are put together, and one task takes all of it: a burst is a few passes.
 Where so much of it waits that a pass over everything costs less, or where one waits anyway, that covers it.
 """
 
@@ -10,97 +10,86 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
-
-from redis import RedisError
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import beat_schedule as table
 from agent.config.model import Mode
+from agent.core.account_names import uuid_hex
 from agent.core.events import QueueUnavailable
+from agent.core.retries import policy_for
+from agent.core.scope import PassScope
 from agent.run import gate, passes
 from agent.run.membership.rebuild import run_forced
 from agent.run.results import PassReport, Result
-from agent.run.scope import PassScope
-from agent.run.waldur_facts import FEW, is_whole_cheaper
-from tasks import backlog, broker, coalescing, current
+from agent.run.waldur_facts import ALWAYS_SINGLE_READS, is_whole_cheaper
+from tasks import current, sites
 from tasks.app import app
-from tasks.base import SiteTask, policy_for
+from tasks.base import SiteTask, enqueue
 from tasks.limits import PASS_BUDGET_S
+from tasks.queue import broker
 
 log = logging.getLogger(__name__)
 
 MODE = Mode.MEMBERSHIP_SYNC
-# A pass over everything that takes longer makes way for what events tell meanwhile.
+# A pass over everything that takes longer yields to events that came in that time.
 EVENTS_WAIT_S = 10.0
+# What an event named, in a message and among the records of the queue: `project:UUID`.
+PROJECT, RESOURCE = "project", "resource"
 
 
 @app.task(name="membership_sync.poll", bind=True)
 def poll(self: SiteTask, offering_uuid: str) -> object:
     """Reconcile all resources of the offering. The next task does what does not fit into a task's time, at once."""
-    broker.clear_marker(self.name, offering_uuid)
-    with coalescing.single_flight(self, _subject(offering_uuid), is_poll=True) as locks:
-        if locks is None:
+    broker.queue().forget(table.polled(self.name, offering_uuid))
+    with self.at_work(_key(offering_uuid), is_poll=True) as is_ours:
+        if not is_ours:
             return "another pass is under way"
         report = _sync_all(offering_uuid)
-    current.show(offering_uuid, MODE, report)
+    sites.show(offering_uuid, MODE, report)
     return self.finish(report)
 
 
-@app.task(name="membership_sync.part", bind=True)
-def part(self: SiteTask, offering_uuid: str, resource_uuid: str = "", project_uuid: str = "") -> object:
-    """Reconcile one resource, one project, or with neither everything. All is read again before anything is done: the
-    message was a hint.
-    """
-    scope = PassScope.of(resource_uuid=resource_uuid, project_uuid=project_uuid)
-    subject = _subject(str(scope) or offering_uuid)
-    with coalescing.single_flight(self, subject) as locks:
-        if locks is None:
-            return "another task is at work on it and goes once more"
-        report = _sync_all(offering_uuid) if scope.is_everything else _sync(offering_uuid, scope)
-    return coalescing.finish(self, subject, report)
+@app.task(name="membership_sync.whole", bind=True)
+def whole(self: SiteTask, offering_uuid: str) -> object:
+    """Reconcile all resources of the offering, since an event asked for it."""
+    key = _key(offering_uuid)
+    with self.at_work(key) as is_ours:
+        if not is_ours:
+            return "another pass is under way and goes once more"
+        report = _sync_all(offering_uuid)
+    return self.finish(report, key)
 
 
 @app.task(name="membership_sync.events", bind=True)
-def events(self: SiteTask, offering_uuid: str) -> object:
-    """Reconcile the projects and resources that events told of, in one pass, or leave them to one over everything."""
-    subject = _events_subject(offering_uuid)
-    with coalescing.single_flight(self, subject) as locks:
-        if locks is None:
+def events(self: SiteTask, offering_uuid: str, entries: Sequence[str]) -> object:
+    """Reconcile the projects and resources that events named, in one pass, or leave them to one over everything. They
+    are among the records of the queue; `entries` are those of a broker that keeps none.
+    """
+    key = _events_key(offering_uuid)
+    with self.at_work(key) as is_ours:
+        if not is_ours:
             return "another pass is under way and goes once more"
-        try:
-            told = backlog.waiting(offering_uuid)
-        except RedisError as error:
-            self.come_back(QueueUnavailable(f"Redis does not tell what events told of: {error}"))
-        if told is None:
-            return "a pass has covered it already"
-        is_whole_due = coalescing.is_due(_subject(offering_uuid))
-        if is_whole_cheaper(current.site(offering_uuid, MODE), told.scope, is_whole_due=is_whole_due):
-            enqueue_part(offering_uuid)
-            return f"{told.scope} are left to a pass over everything"
-        report = _sync(offering_uuid, told.scope)
-        _settle(self, offering_uuid, told, report)
-        if report.held and gate.are_held_apart(current.site(offering_uuid, MODE), MODE):
-            # Makes one plan of them, to be read and approved once.
-            enqueue_part(offering_uuid)
-    return coalescing.finish(self, subject, report)
+        changed = broker.queue().changed(offering_uuid) or dict.fromkeys(entries, "")
+        report = _sync_changed(self, offering_uuid, changed)
+    return self.finish(report, key) if isinstance(report, PassReport) else report
 
 
 @app.task(name="membership_sync.rebuild", bind=True)
 def rebuild(self: SiteTask, offering_uuid: str) -> object:
     """Make accounts of the offering again that the cluster has lost, for a sync that was forced in Waldur."""
-    subject = f"rebuild:{offering_uuid}"
-    with coalescing.single_flight(self, subject) as locks:
-        if locks is None:
+    key = f"rebuild:{offering_uuid}"
+    with self.at_work(key) as is_ours:
+        if not is_ours:
             return "another task is at work on it and goes once more"
-        report = run_forced(current.site(offering_uuid, MODE), seconds=PASS_BUDGET_S)
-    return coalescing.finish(self, subject, report)
+        report = run_forced(sites.site(offering_uuid, MODE), seconds=PASS_BUDGET_S)
+    return self.finish(report, key)
 
 
 def enqueue_rebuild(offering_uuid: str) -> bool:
     """Queue it for the head node of the offering; False when that waits already. Raises ConfigError when it is not
     ours.
     """
-    return _send_once(rebuild, f"rebuild:{offering_uuid}", (offering_uuid,))
+    return enqueue(rebuild, f"asked:rebuild:{offering_uuid}", (offering_uuid,), table.EVENT_PRIORITY)
 
 
 def enqueue_part(offering_uuid: str, *, resource_uuid: str = "", project_uuid: str = "") -> bool:
@@ -108,71 +97,111 @@ def enqueue_part(offering_uuid: str, *, resource_uuid: str = "", project_uuid: s
     waits already. Raises ConfigError when it is not ours.
     """
     scope = PassScope.of(resource_uuid=resource_uuid, project_uuid=project_uuid)
-    if scope.is_everything or not backlog.is_kept():
-        arguments = (offering_uuid, resource_uuid, project_uuid)
-        return _send_once(part, _subject(str(scope) or offering_uuid), arguments)
-    # First of all: a task that begins now either sees it, or has taken its marker away before.
-    number = backlog.add(offering_uuid, scope)
-    if number > FEW and coalescing.is_due(_subject(offering_uuid)):
-        return False
-    return _send_once(events, _events_subject(offering_uuid), (offering_uuid,))
-
-
-def _send_once(task: SiteTask, subject: str, arguments: tuple[str, ...]) -> bool:
-    queue = table.queue_name(current.offering(arguments[0]).queue)
-    return coalescing.send_once(
-        subject,
-        lambda: task.apply_async(arguments, queue=queue, priority=broker.priority(table.EVENT_PRIORITY)),
-    )
+    if scope.is_everything:
+        return enqueue(whole, f"asked:{_key(offering_uuid)}", (offering_uuid,), table.EVENT_PRIORITY)
+    queue, entries = broker.queue(), _entries(scope)
+    if broker.here().store.knows_queue:
+        # First of all: a task that begins now either sees it, or has taken its record away before.
+        count = queue.add_changed(offering_uuid, entries)
+        entries = []
+        if count > ALWAYS_SINGLE_READS and queue.waits(_key(offering_uuid)):
+            return False
+    name = f"asked:{_events_key(offering_uuid)}"
+    return enqueue(events, name, (offering_uuid, entries), table.EVENT_PRIORITY)
 
 
 def _sync_all(offering_uuid: str) -> PassReport:
-    """Run a pass over everything, which covers what events told of before it. It makes way for orders, and once it has
-    taken long for what events tell meanwhile.
+    """Run a pass over everything, which covers what events named before it. It yields to orders, and once it has taken
+    long to events that came in that time.
     """
-    number, began_s = backlog.last_number(offering_uuid), time.monotonic()
+    queue, began_s = broker.queue(), time.monotonic()
 
-    def is_told_of_more() -> bool:
-        return time.monotonic() - began_s > EVENTS_WAIT_S and backlog.last_number(offering_uuid) > number
+    def changed() -> Mapping[str, str]:
+        try:
+            return queue.changed(offering_uuid)
+        except QueueUnavailable as error:
+            log.debug("what events named of offering %s is not known: %s", offering_uuid, error)
+            return {}
 
-    report = _sync(offering_uuid, PassScope(), is_told_of_more)
+    def has_more_changed() -> bool:
+        return time.monotonic() - began_s > EVENTS_WAIT_S and bool(changed().items() - seen.items())
+
+    seen = changed()
+
+    report = _sync(offering_uuid, PassScope(), has_more_changed)
     if report.error is None or not report.error.retryable:
-        backlog.remove(offering_uuid, number)
+        queue.cover(offering_uuid, seen)
     return report
 
 
-def _sync(offering_uuid: str, scope: PassScope, makes_way: Callable[[], bool] = lambda: False) -> PassReport:
+def _sync_changed(task: SiteTask, offering_uuid: str, changed: Mapping[str, str]) -> PassReport | str:
+    """Run a pass over what events named; or return why there is none."""
+    if not changed:
+        return "a pass has covered it already"
+    site, scope = sites.site(offering_uuid, MODE), _scope(changed)
+    is_whole_due = broker.queue().is_due(_key(offering_uuid))
+    if is_whole_cheaper(site, scope, is_whole_due=is_whole_due):
+        enqueue_part(offering_uuid)
+        return f"{scope} are left to a pass over everything"
+    report = _sync(offering_uuid, scope)
+    if broker.here().store.knows_queue:
+        _cover(task, offering_uuid, changed, report)
+    if report.held and gate.are_held_apart(site, MODE):
+        # Makes one plan of them, to be read and approved once.
+        enqueue_part(offering_uuid)
+    return report
+
+
+def _sync(offering_uuid: str, scope: PassScope, must_yield: Callable[[], bool] = lambda: False) -> PassReport:
     queue = table.queue_name(current.offering(offering_uuid).queue)
     return passes.sync_members(
-        current.site(offering_uuid, MODE),
+        sites.site(offering_uuid, MODE),
         scope=scope,
         seconds=PASS_BUDGET_S,
-        makes_way=lambda: broker.urgent_waits(queue, table.EVENT_PRIORITY) or makes_way(),
+        must_yield=lambda: broker.here().urgent_waits(queue, table.EVENT_PRIORITY) or must_yield(),
     )
 
 
-def _settle(task: SiteTask, offering_uuid: str, told: backlog.Told, report: PassReport) -> None:
-    """Take what a pass has done out of the backlog. What may work later stays in it, until the task's last attempt:
+def _cover(task: SiteTask, offering_uuid: str, changed: Mapping[str, str], report: PassReport) -> None:
+    """Remove what a pass has done from what events named. What may work later stays, until the task's last attempt:
     all of it where the pass ended early, else the resources and projects that failed.
     """
-    error = report.retryable_error
+    queue, error = broker.queue(), report.retryable_error
     if report.error is not None and error is not None:
         return
     if error is not None and task.request.retries + 1 < policy_for(error).attempts:
         failed = {each.resource_uuid for each in report.resources if each.result is Result.RETRY}
-        projects = told.scope.projects & failed
-        again = told.scope if report.later else PassScope(frozenset(failed - projects), projects)
+        scope = _scope(changed)
+        projects = scope.projects & failed
+        again = scope if report.later else PassScope(frozenset(failed - projects), projects)
         try:
-            backlog.add(offering_uuid, again)
-        except RedisError as problem:
-            log.debug("all of %s goes once more: %s", told.scope, problem)
+            queue.add_changed(offering_uuid, _entries(again))
+        except QueueUnavailable as problem:
+            log.debug("all of %s goes once more: %s", scope, problem)
             return
-    backlog.remove(offering_uuid, told.number)
+    queue.cover(offering_uuid, changed)
 
 
-def _subject(uuid: str) -> str:
-    return f"{MODE}:{uuid}"
+def _entries(scope: PassScope) -> list[str]:
+    kinds = ((PROJECT, scope.projects), (RESOURCE, scope.resources))
+    return [f"{kind}:{uuid}" for kind, uuids in kinds for uuid in sorted(uuids)]
 
 
-def _events_subject(offering_uuid: str) -> str:
+def _scope(entries: Iterable[str]) -> PassScope:
+    """Return the scope of entries, without those that no process of the agent has made."""
+    found: dict[str, set[str]] = {PROJECT: set(), RESOURCE: set()}
+    for entry in entries:
+        kind, _, uuid = entry.partition(":")
+        try:
+            found[kind].add(uuid_hex(uuid))
+        except (KeyError, ValueError):
+            log.warning("%.80r is neither a project nor a resource that an event named", entry)
+    return PassScope(resources=frozenset(found[RESOURCE]), projects=frozenset(found[PROJECT]))
+
+
+def _key(offering_uuid: str) -> str:
+    return f"{MODE}:{offering_uuid}"
+
+
+def _events_key(offering_uuid: str) -> str:
     return f"{MODE}:events:{offering_uuid}"

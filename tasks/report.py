@@ -1,32 +1,32 @@
 # SPDX-License-Identifier: MIT
-"""Report tasks: the periodic report of an offering. It makes way for orders and members that wait."""
+"""Report tasks: the periodic report of an offering. It yields to orders and members that wait."""
 
 from __future__ import annotations
 
 import beat_schedule as table
 from agent.config.model import Mode
 from agent.run import passes
-from tasks import broker, current
+from tasks import current, sites
 from tasks.app import app
 from tasks.base import SiteTask
 from tasks.limits import PASS_BUDGET_S
-from tasks.locks import held
+from tasks.queue import broker
 
 MODE = Mode.REPORT
 
 
 @app.task(name="report.poll", bind=True)
 def poll(self: SiteTask, offering_uuid: str) -> object:
-    """Submit usage of all resources. Makes way when something urgent comes: the next task submits the rest, at once."""
-    broker.clear_marker(self.name, offering_uuid)
+    """Submit usage of all resources. Yields when something urgent comes: the next task submits the rest, at once."""
+    broker.queue().forget(table.polled(self.name, offering_uuid))
     queue = table.queue_name(current.offering(offering_uuid).queue)
-    with held(broker.locks()) as locks:
-        if not locks.take(f"{MODE}:{offering_uuid}"):
+    with self.at_work(f"{MODE}:{offering_uuid}", is_poll=True) as is_ours:
+        if not is_ours:
             return "another pass is under way"
         found = passes.report_usage(
-            current.site(offering_uuid, MODE),
+            sites.site(offering_uuid, MODE),
             seconds=PASS_BUDGET_S,
-            makes_way=lambda: broker.urgent_waits(queue, table.PRIORITY_OF[MODE]),
+            must_yield=lambda: broker.here().urgent_waits(queue, table.PRIORITY_OF[MODE]),
         )
-    current.show(offering_uuid, MODE, found)
+    sites.show(offering_uuid, MODE, found)
     return self.finish(found)

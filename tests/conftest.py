@@ -4,10 +4,13 @@
 from __future__ import annotations
 
 import atexit
+import gc
 import os
 import signal
 import tempfile
+from collections import defaultdict
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,33 +24,55 @@ if "PYTEST_XDIST_WORKER" not in os.environ:  # workers get it from their parent
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+# Collecting makes millions of objects, none of them garbage: looking for it takes 3 of the 7 s of each test process.
+gc.disable()
+
 pytest_plugins = ["backends.testing.plugin", "rig.fixtures"]
 
-# Files that take longest, with few tests each: begun first (`--no-loadscope-reorder`), so that in the end no process
-# is left alone with one of them.
-LONGEST = (
-    *("cluster/test_queue", "cluster/test_memory", "cli/test_demo", "orders/test_every_step"),
-    *("membership/test_faults", "bridge/test_kills", "cluster/test_membership", "membership/test_people"),
-    *("membership/test_real_slurm", "plan/test_membership_properties", "plan/test_policy_properties"),
-    *("cli/test_approve", "events/test_every_step", "safety/test_floods", "engine/test_every_step"),
-    "engine/test_people_at_every_step",
-    *(
-        "orders/test_lifecycle",
-        "membership/test_shared_accounts",
-        "membership/test_teams",
-        "homes/test_failures",
-    ),
-    *(
-        "backends/test_contract",
-        "membership/test_deletions",
-        "cluster/test_broker_tls",
-        "plan/test_properties",
-    ),
-    *("rig/test_harness", "report/test_held", "bridge/test_stomp", "bridge/test_many_offerings"),
-    *("fuzz/test_passes", "cluster/test_kills", "cluster/test_broker_sentinel", "bridge/test_travel"),
-)
+# In pytest's cache: how many seconds each test took when it was run last.
+SECONDS = "tests/seconds"
+# Of a test that was never run: more where it asks for a real part.
+UNKNOWN_S, UNKNOWN_REAL_S = 0.05, 1.0
+took: defaultdict[str, float] = defaultdict(float)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    rank = {Path(__file__).parent / f"{name}.py": number for number, name in enumerate(LONGEST)}
-    items.sort(key=lambda item: rank.get(item.path, len(rank)))
+def known_seconds(config: pytest.Config) -> dict[str, float]:
+    """What earlier runs took; all processes of one run know the same, whatever another run writes meanwhile."""
+    if hasattr(config, "workerinput"):
+        return config.workerinput[SECONDS]
+    cache = getattr(config, "cache", None)
+    return cache.get(SECONDS, {}) if cache else {}
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    node.workerinput[SECONDS] = known_seconds(node.config)
+
+
+@pytest.hookimpl(trylast=True)  # when all have their markers
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Begin with the files that take longest (`--no-loadscope-reorder` keeps this order): then no process is left alone
+    with one of them in the end.
+    """
+    known = known_seconds(config)
+    of_file: defaultdict[Path, float] = defaultdict(float)
+    for item in items:
+        unknown_s = UNKNOWN_REAL_S if item.get_closest_marker("real_part") else UNKNOWN_S
+        of_file[item.path] += known.get(item.nodeid, unknown_s)
+    items.sort(key=lambda item: -of_file[item.path])
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    took[report.nodeid] += report.duration
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    cache = getattr(session.config, "cache", None)
+    if cache and not hasattr(session.config, "workerinput"):  # the parent hears of all tests
+        now = {test: round(seconds, 3) for test, seconds in took.items()}
+        cache.set(SECONDS, {**known_seconds(session.config), **now})
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()
+    gc.enable()

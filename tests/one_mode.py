@@ -6,13 +6,13 @@ from __future__ import annotations
 from typing import TypeVar
 
 from agent.config.model import Mode
+from agent.core.scope import EVERYTHING, PassScope
 from agent.run import engine
 from agent.run.gate import Pass, Planned
 from agent.run.membership.mode import Members
 from agent.run.membership.planning import PlannedSync
+from agent.run.orders.facts import PlannedOrders
 from agent.run.orders.mode import Orders
-from agent.run.orders.planning import PlannedOrders
-from agent.run.scope import EVERYTHING, PassScope
 from agent.run.site import Site
 
 Plan = TypeVar("Plan", bound=Planned)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""How much of the big tests runs: a part in `make test`, all of it with FULL_TESTS=1 (as `make bench` does)."""
+"""How much of the big tests runs: a part in `make test`, all of it with FULL_TESTS=1 (`make nightly`)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""One connection to a broker, kept for ever: opened, watched, and opened again after a back-off with jitter.
+"""One connection to a broker: opened, watched, and opened again after a back-off with jitter.
 
 A connection has a thread of its own. Messages go into the inbox, with a way to acknowledge them. To acknowledge a
 message of a connection that has ended does nothing: the broker delivers it again.
@@ -8,7 +8,6 @@ message of a connection that has ended does nothing: the broker delivers it agai
 from __future__ import annotations
 
 import logging
-import random
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -22,7 +21,7 @@ from agent.core.errors import SiteAgentError
 log = logging.getLogger(__name__)
 
 CONNECT_TIMEOUT_S = 15.0
-# The first failures of a row are warnings: a broker that is restarted needs nobody.
+# The first failures of a row are warnings: a broker that is restarted comes back by itself.
 WARNINGS_FIRST = 3
 # After a connection that lasted this long, the next wait begins with the shortest again.
 GOOD_AFTER_S = 30.0
@@ -46,7 +45,7 @@ class BrokerConnection:
     (any more), `on_refused` with all sources of a login that it refuses.
     """
 
-    # After a connection was away this long, messages may have been thrown away meanwhile.
+    # When a connection was away longer than this, the broker may have thrown messages away.
     gap_after_s: float = 300.0
 
     def __init__(
@@ -146,7 +145,7 @@ class BrokerConnection:
                 self._failures = 0
             if problem is None or self.is_stopping:
                 continue
-            wait_s = RECONNECT.wait_s(self._failures, random.random())  # noqa: S311  (jitter, not a secret)
+            wait_s = RECONNECT.wait_s(self._failures)
             self._failures += 1
             level = logging.WARNING if self._failures <= WARNINGS_FIRST else logging.ERROR
             log.log(level, "%s: %s; again in %.0f s", self.login, problem, wait_s)

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from agent.bridge.model import Received
 from agent.core.errors import StateError
+from agent.core.said import Said
 from agent.state import dead_letters
 from agent.state.dead_letters import DeadLetter
 from agent.state.store import Store
@@ -21,7 +22,6 @@ from agent.state.store import Store
 log = logging.getLogger(__name__)
 
 ID_LENGTH = 12
-LOGGED_AT_MOST = 1000
 
 
 def letter(received: Received, reason: str) -> DeadLetter:
@@ -50,7 +50,7 @@ class DeadLetters:
     def __init__(self, state_dir: Path) -> None:
         self._store = Store(state_dir / dead_letters.FOLDER)
         # Ids that went into the log instead.
-        self._logged: set[str] = set()
+        self._said = Said()
 
     @property
     def path(self) -> Path:
@@ -63,11 +63,8 @@ class DeadLetters:
         try:
             return dead_letters.park(self._store, found)
         except StateError as error:
-            if found.id not in self._logged:
+            if self._said.news(found.id, "it is in the log"):
                 log.warning("a dead letter cannot be written (%s): %.500s", error, found.body)
-            if len(self._logged) >= LOGGED_AT_MOST:
-                self._logged.clear()
-            self._logged.add(found.id)
             return False
 
     def all(self) -> list[DeadLetter]:

@@ -17,8 +17,8 @@ from agent.core.events import Job, JobKind, ObjectType
 
 # The largest real ones, with all attributes of a user, have a few KiB.
 MAX_BYTES = 64 * 1024
-# An order in one of these needs nothing of us, or not yet: a later message will tell.
-SETTLED = frozenset(
+# An order in one of these needs nothing of us, or not yet: a later message comes when it does.
+NOTHING_DUE = frozenset(
     {"done", "erred", "canceled", "rejected", "pending-consumer", "pending-project", "pending-start-date"}
 )
 
@@ -69,8 +69,8 @@ def _jobs_for(object_type: ObjectType, document: Mapping[str, Any], offering_uui
         case ObjectType.ORDER:
             # All orders that wait are one pass: a burst of messages becomes a batch.
             _uuid(document, "order_uuid")
-            is_settled = str(document.get("order_state")) in SETTLED
-            return [] if is_settled else [Job(JobKind.ORDERS, offering_uuid)]
+            is_nothing_due = str(document.get("order_state")) in NOTHING_DUE
+            return [] if is_nothing_due else [Job(JobKind.ORDERS, offering_uuid)]
         case ObjectType.USER_ROLE if document.get("resource_uuid") is None:
             # Every role of a project is one job.
             return [Job(JobKind.MEMBERSHIP, offering_uuid, project_uuid=_uuid(document, "project_uuid"))]
@@ -86,13 +86,13 @@ def _jobs_for(object_type: ObjectType, document: Mapping[str, Any], offering_uui
             # Groups are made as a whole: which of them it is about does not matter, and a switch is about none.
             return [Job(JobKind.MEMBERSHIP, offering_uuid)]
         case ObjectType.OFFERING_RESOURCES_SYNC:
-            # Somebody has forced it in Waldur: accounts that the cluster has lost are made again, too.
+            # An operator has forced it in Waldur: accounts that the cluster has lost are made again, too.
             return [*full_pass(offering_uuid), Job(JobKind.REBUILD, offering_uuid)]
         case ObjectType.IMPORTABLE_RESOURCES:
             request_uuid = _uuid(document, "backend_resource_request_uuid")
             return [Job(JobKind.IMPORT, offering_uuid, request_uuid=request_uuid)]
         case ObjectType.PERIODIC_LIMITS:
-            # Wrong settings are reported to the policy; without policy and resource there is nobody to report to.
+            # Wrong settings are reported to the policy; without policy and resource they cannot be reported.
             _uuid(document, "policy_uuid")
             resource_uuid = _uuid(document, "resource_uuid")
             return [

@@ -26,9 +26,10 @@ RETRY = Backoff(base_s=0.2, cap_s=5.0, jitter=0)
 
 
 class Dispatcher:
-    """Hands what is in the inbox to the outbox, in a thread of its own. `counts`: messages by result, and jobs."""
+    """Hands what is in the inbox to the outbox, in a thread of its own."""
 
     def __init__(self, inbox: Inbox, outbox: Outbox, letters: DeadLetters) -> None:
+        # Messages by result, and jobs.
         self.counts: Counter[str] = Counter()
         self._inbox = inbox
         self._outbox = outbox
@@ -88,7 +89,7 @@ class Dispatcher:
             self._set_aside(item, str(error))
             is_queued = True
         else:
-            self.counts["settled" if not jobs else "understood"] += is_queued
+            self.counts["nothing due" if not jobs else "understood"] += is_queued
         if is_queued:
             item.acknowledge()
 
@@ -107,7 +108,7 @@ class Dispatcher:
                 except QueueUnavailable as error:
                     if failures == 0:
                         log.warning("%s; nothing is acknowledged until it is back", error)
-                    self._give_up.wait(RETRY.wait_s(failures, 0))
+                    self._give_up.wait(RETRY.wait_s(failures))
                     failures += 1
             if failures:
                 log.warning("the queue takes tasks again")

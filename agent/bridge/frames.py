@@ -13,7 +13,7 @@ from agent.bridge.decode import MAX_BYTES
 HEAD_AT_MOST = 64 * 1024
 # What of a body is kept: one byte more than a message may have.
 BODY_AT_MOST = MAX_BYTES + 1
-# The header that tells how large a body was that is cut.
+# The header with the whole size of a body that is cut.
 SIZE = "whole-size"
 HEARTBEAT = b"\n"
 

@@ -35,7 +35,7 @@ class Inbox:
         self._put(received)
 
     def put_volatile(self, received: Received) -> bool:
-        """Add a message that no broker keeps. Without room it is left out, a gap noted, and False returned."""
+        """Add a message that no broker keeps. Without room it is dropped, a gap noted, and False returned."""
         if self._items.qsize() >= VOLATILE_AT_MOST:
             self.put_gap(Gap(received.source.offering_uuid, "more came than could be queued"))
             return False

@@ -20,17 +20,18 @@ class Wire(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where a broker is. Without `path` it is plain TCP, with one a WebSocket. `ca_file` empty: the system's.
-    `proxy`: the URL of the proxy on the way to it, empty where there is none.
-    """
+    """Where a broker is."""
 
     wire: Wire
     host: str
     port: int
+    # Empty: plain TCP, else a WebSocket.
     path: str
     tls: bool = True
     verify: bool = True
+    # Empty: the system's.
     ca_file: str = ""
+    # The URL of the proxy on the way to it, empty where there is none.
     proxy: Secret = field(default=Secret(""), repr=False)
 
     def __str__(self) -> str:
@@ -52,25 +53,26 @@ class Login:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A queue or topic with the messages about one offering. `object_type` None: each message names its own."""
+    """A queue or topic with the messages about one offering."""
 
     login: Login
     name: str
     offering_uuid: str
+    # None: each message names its own.
     object_type: ObjectType | None
     types: frozenset[ObjectType]
 
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """A message as it came. `body` is cut where `size` is above what any message of Waldur's has.
-
-    `acknowledge` may be called once, from any thread, and never raises.
-    """
+    """A message as it came."""
 
     source: Source
+    # Cut where the message is larger than any of Waldur's.
     body: bytes
+    # Of the whole message.
     size: int
+    # May be called once, from any thread, and never raises.
     acknowledge: Callable[[], None] = field(compare=False)
 
 
@@ -90,5 +92,5 @@ class Outbox(Protocol):
         ...
 
     def send_heartbeat(self, offering_uuid: str, modes: Iterable[Mode]) -> None:
-        """Tell beat that events of this offering reach the queue for some time to come, for these modes."""
+        """Report to beat that events of this offering reach the queue for some time to come, for these modes."""
         ...

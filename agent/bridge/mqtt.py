@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
 """MQTT over a WebSocket or plain TCP, on paho: version 5, or 3.1.1 where the broker knows no other.
 
-The session outlives the connection, so that a broker which is told to keep messages (QoS 1) keeps them. Waldur
-publishes at QoS 0: what was sent while nobody listened is gone, and every new connection is a gap.
+The session outlives the connection, so that a broker keeps messages of QoS 1. Waldur
+publishes at QoS 0: what was sent without a connection is lost, and every new connection is a gap.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class _BoundedClient(Client):
 
 
 class MqttConnection(BrokerConnection):
-    """A connection over MQTT. `instance` tells bridges apart: a broker ends a connection when another comes with the
+    """A connection over MQTT. `instance` distinguishes bridges: a broker ends a connection when another comes with the
     same client id.
     """
 
@@ -96,7 +96,7 @@ class MqttConnection(BrokerConnection):
             properties = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]
             properties.SessionExpiryInterval = SESSION_EXPIRY_S
             properties.ReceiveMaximum = inbox.PER_SOURCE_AT_MOST
-            # A broker that keeps to it leaves out what is larger.
+            # A broker that keeps to it does not send what is larger.
             properties.MaximumPacketSize = PACKET_AT_MOST
             options = {"clean_start": self._forgets, "properties": properties}
         client = self._client = self._new_client()
@@ -133,7 +133,7 @@ class MqttConnection(BrokerConnection):
             self._subscribe_to_missing(client)
 
     def disconnect(self) -> None:
-        """Does nothing while a connection is being made (paho forgets it): `_subscribe_to_missing` ends that one."""
+        """End the connection. Nothing happens while one is being made (paho): `_subscribe_to_missing` ends that one."""
         client = self._client
         if client is not None:
             client.disconnect()
@@ -166,8 +166,8 @@ class MqttConnection(BrokerConnection):
             client.ws_set_options(path=self.login.address.path)
         if self.login.address.tls:
             client.tls_set_context(tls.context(self.login.address))
-        if way := proxy.proxy_of(self.login.address):
-            client.proxy_set(**way.arguments())
+        if via := proxy.proxy_of(self.login.address):
+            client.proxy_set(**via.arguments())
         client.on_connect = self._on_connect
         client.on_subscribe = self._on_subscribe
         client.on_message = self._on_message
@@ -188,7 +188,7 @@ class MqttConnection(BrokerConnection):
         client.disconnect()
 
     def _on_subscribe(self, client: Client, _: Any, __: int, reasons: Any, ___: Any) -> None:
-        """The broker answers for each topic, in the order in which they were asked for."""
+        """Note the broker's answer for each topic, in the order in which they were asked for."""
         answered = list(zip(self._pending, reasons, strict=False))
         lost = [source for source, reason in answered if reason.is_failure]
         self.subscriptions.note_subscribed(source for source, reason in answered if not reason.is_failure)

@@ -19,7 +19,7 @@ from agent.bridge.connection import CONNECT_TIMEOUT_S, ConnectionFailed
 from agent.bridge.model import Address
 
 # Type, whether the proxy resolves names, and its usual port.
-KINDS = {
+PROXY_TYPES = {
     "http": (socks.HTTP, True, 80),
     "socks4": (socks.SOCKS4, False, 1080),
     "socks4a": (socks.SOCKS4, True, 1080),
@@ -60,9 +60,9 @@ def proxy_of(address: Address) -> Proxy | None:
         host, port = parts.hostname, parts.port
     except ValueError:
         raise ConnectionFailed("global_proxy is not a URL") from None
-    if parts.scheme not in KINDS or not host:
+    if parts.scheme not in PROXY_TYPES or not host:
         return None
-    kind, resolves, usual = KINDS[parts.scheme]
+    kind, resolves, usual = PROXY_TYPES[parts.scheme]
     user, password = (unquote(text) if text else None for text in (parts.username, parts.password))
     return Proxy(kind, host, port or usual, resolves, user, password)
 

@@ -2,7 +2,7 @@
 """Have Waldur prepare the events of one offering: the agent's identity and service, subscriptions and queues.
 
 From the newest way to the oldest: one queue for all types (8.1), a queue per type (7.9.9), a subscription per type.
-A type that the server refuses is noted and left out, and asked for again with a later `prepare`.
+A type that the server refuses is noted and skipped, and asked for again with a later `prepare`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from agent.config.model import Mode, Offering
 from agent.config.secret import Secret
 from agent.core.errors import ConfigError, WaldurError, WaldurLacks
 from agent.core.events import ObjectType
-from agent.run import event_coverage
+from agent.run.service import services
 from agent.waldur import events
 from agent.waldur.client import WaldurClient
 from agent.waldur.identities import Presence, Program
@@ -28,7 +28,7 @@ SERVICE = "event_process"
 AGENT_QUEUE, CREATE_QUEUE, SUBSCRIPTION = "register_queue", "create_queue", "event-subscriptions"
 PROCESSORS = {Mode.ORDER_PROCESS: "orders by events", Mode.MEMBERSHIP_SYNC: "membership by events"}
 # A server answers so for a type that it does not know, and names the field or its place in a list. The same status
-# with words alone tells of RabbitMQ: Waldur could not reach it (8.0).
+# with words alone is about RabbitMQ: Waldur could not reach it (8.0).
 UNKNOWN_TYPE = 400
 NAMES_TYPE = re.compile(r"(^|; )(observable_object_type|observable_objects|object_types?|\d+): ")
 OWNED_BY_ANOTHER = 409
@@ -36,12 +36,12 @@ OWNED_BY_ANOTHER = 409
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """Sources to listen to, and the types that the server refused with its words. `is_narrowed`: the queue had
-    fewer types for a while, so that messages may be missing.
-    """
+    """Sources to listen to."""
 
     sources: tuple[Source, ...] = ()
+    # The types that the server refused, with its words.
     refused: dict[ObjectType, str] = field(default_factory=dict)
+    # The queue had fewer types for a while, so that messages may be missing.
     is_narrowed: bool = False
 
 
@@ -105,7 +105,7 @@ class Registration:
         return True
 
     def _prepare(self, token: Secret) -> Prepared:
-        types = event_coverage.wanted_types(self.offering)
+        types = services.wanted_types(self.offering)
         self._presence.identify()
         prepared = self._agent_queue(types, token) if self._address.wire is Wire.STOMP else None
         if prepared is None:
@@ -119,7 +119,7 @@ class Registration:
             self._presence.activate(SERVICE, {name: backend for name, backend in backends.items() if backend})
 
     def _agent_queue(self, types: Sequence[ObjectType], token: Secret) -> Prepared | None:
-        """Prepare the agent's one queue; None where the server has none, or it belongs to somebody else."""
+        """Prepare the agent's one queue; None where the server has none, or it belongs to another user."""
         if not self._presence.identity or not self._client.if_supported(AGENT_QUEUE):
             return None
         refused: dict[ObjectType, str] = {}

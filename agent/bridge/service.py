@@ -27,12 +27,13 @@ from agent.config.model import Mode, Offering
 from agent.core.backoff import Backoff
 from agent.core.errors import ConfigError, WaldurError
 from agent.core.events import ObjectType, QueueUnavailable
+from agent.core.said import Said
 from agent.host import service_manager
 from agent.host.heartbeat import Heartbeat, Part
 from agent.host.service_manager import ALIVE, READY, STOPPING
 from agent.observability import logs
 from agent.observability.metrics import Sample
-from agent.run import event_coverage
+from agent.run.service import event_coverage, services
 from agent.waldur.client import WaldurClient
 from agent.waldur.identities import Program
 
@@ -56,7 +57,7 @@ PREPARED_AT_ONCE = 4
 # Labels of metrics, and what the dispatcher counts under.
 MESSAGES = {
     "understood": "understood",
-    "settled": "settled",
+    "nothing_due": "nothing due",
     "dead_letter": "dead letters",
     "fault": "faults",
 }
@@ -65,16 +66,17 @@ JOBS = {"queued": "queued", "merged": "waiting already"}
 
 @dataclass(frozen=True, slots=True)
 class BridgeParts:
-    """What a bridge is made of. `clients` by offering uuid; `instance` tells this bridge apart from others;
-    `own_file`: touched as a sign of life, where it is not empty.
-    """
+    """What a bridge is made of."""
 
     offerings: Sequence[Offering]
+    # By offering uuid.
     clients: dict[str, WaldurClient]
     program: Program
     outbox: Outbox
     state_dir: Path
+    # Distinguishes this bridge from others.
     instance: str
+    # Touched as a heartbeat, where it is not empty.
     own_file: str = ""
 
 
@@ -99,7 +101,7 @@ class _OfferingState:
     last_loss_s: float = float("-inf")
     covered_modes: frozenset[Mode] = frozenset()
     heartbeat_s: float = float("-inf")
-    last_message: str = ""
+    said: Said = field(default_factory=Said)
 
     def repair_within(self, wait_s: float) -> None:
         """Have Waldur prepare everything again, after `wait_s` at the latest."""
@@ -109,9 +111,8 @@ class _OfferingState:
 
     def log_once(self, level: int, message: str) -> None:
         """Log a message, unless it is the one that was logged last."""
-        if self.last_message != message:
-            self.last_message = message
-            log.log(level, "%s", message)
+        for news in self.said.news("", message):
+            log.log(level, "%s", news)
 
 
 class Bridge:
@@ -126,7 +127,7 @@ class Bridge:
         self._states = {
             offering.uuid: _OfferingState(
                 Registration(offering, parts.clients[offering.uuid], parts.program),
-                expected_sources=len(event_coverage.wanted_types(offering)),
+                expected_sources=len(services.wanted_types(offering)),
             )
             for offering in parts.offerings
         }
@@ -185,12 +186,14 @@ class Bridge:
         yield Sample("bridge_inbox_messages", len(self._inbox))
         yield Sample("bridge_lag_seconds", self._inbox.lag_s())
         for uuid, state in self._states.items():
-            wanted = len(event_coverage.wanted_types(state.registration.offering))
+            wanted = len(services.wanted_types(state.registration.offering))
             yield Sample("bridge_event_types", wanted, (uuid, "wanted"))
             yield Sample("bridge_event_types", len(self.listened_to(uuid)), (uuid, "listened"))
 
     def _start_requests(self) -> None:
-        """Ask Waldur for what is due, in threads that nobody waits for: a silent Waldur must not hold up the end."""
+        """Ask Waldur for what is due, in threads. The bridge does not wait for them: a silent Waldur must not delay its
+        end.
+        """
         now_s = time.monotonic()
         states = sorted(self._states.values(), key=lambda s: s.next_request_s)
         free = PREPARED_AT_ONCE - sum(state.is_being_prepared for state in states)
@@ -217,7 +220,7 @@ class Bridge:
             wait_s = REFUSED_AGAIN_S
             state.log_once(logging.WARNING, str(error))
         except WaldurError as error:
-            wait_s = PREPARE_AGAIN.wait_s(state.failures, 0.5)
+            wait_s = PREPARE_AGAIN.wait_s(state.failures)
             state.failures += 1
             level = logging.WARNING if error.retryable else logging.ERROR
             state.log_once(level, f"offering {offering.name}: no events yet: {error}")
@@ -278,7 +281,7 @@ class Bridge:
             connection.close()
 
     def _note_lost(self, sources: Iterable[Source]) -> None:
-        """Nobody listens to these until Waldur has made them again: the others of the same login go on."""
+        """Stop listening to these until Waldur has made them again: the others of the same login go on."""
         gone = frozenset(sources)
         now_s = time.monotonic()
         for state in self._states_of(gone):
@@ -288,7 +291,7 @@ class Bridge:
                 state.losses = state.losses + 1 if now_s - state.last_loss_s < LOST_AGAIN_S else 1
                 state.last_loss_s = now_s
                 self._is_changed = True
-                state.repair_within(max(REPAIR_S, PREPARE_AGAIN.wait_s(state.losses, 0.5)))
+                state.repair_within(max(REPAIR_S, PREPARE_AGAIN.wait_s(state.losses)))
 
     def _note_refused(self, sources: Iterable[Source]) -> None:
         """Waldur is asked to make the login again, soon, but not at every refusal."""
@@ -300,7 +303,7 @@ class Bridge:
         return [self._states[uuid] for uuid in {source.offering_uuid for source in sources}]
 
     def _send_heartbeats(self) -> None:
-        """Tell beat, now and then and when it has changed, for which offerings and modes events come in."""
+        """Report to beat, now and then and when it has changed, for which offerings and modes events come in."""
         now_s, active = time.monotonic(), [each.subscriptions.active for each in self._connections.values()]
         is_same = len(active) == len(self._last_active) and all(map(operator.is_, active, self._last_active))
         if is_same and now_s - self._last_heartbeats_s < event_coverage.HEARTBEAT_S / 3:

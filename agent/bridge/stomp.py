@@ -79,7 +79,7 @@ class StompConnection(BrokerConnection):
             listener.events.note_change()
 
     def disconnect(self) -> None:
-        """Have the session's own thread disconnect: the library does not bear it while one is being made."""
+        """Have the session's own thread disconnect: the library fails where one is being made."""
         listener = self._listener
         if listener is not None:
             listener.events.stop_waiting()
@@ -113,7 +113,7 @@ class StompConnection(BrokerConnection):
 
 class _ConnectionEvents:
     """What the session's thread waits for, and other threads note: answers of the broker, a change of what is wanted,
-    the end of the connection (`ended`), and that nobody wants to wait any more (`is_stopped`).
+    the end of the connection (`ended`), and that the session is to stop waiting (`is_stopped`).
     """
 
     def __init__(self) -> None:
@@ -144,7 +144,7 @@ class _ConnectionEvents:
             self._condition.notify_all()
 
     def wait_for_change(self) -> None:
-        """Wait until something changed, the connection has ended, or nobody wants to wait any more."""
+        """Wait until something changed, the connection has ended, or the session is to stop waiting."""
         with self._condition:
             self._condition.wait_for(lambda: self._is_changed or self.is_stopped or self.ended.is_set())
             self._is_changed = False
@@ -174,7 +174,7 @@ class _Listener(stomp.ConnectionListener):  # type: ignore[misc]
         return "not_found" in self.problem.lower() or "no queue" in self.problem.lower()
 
     def log_in(self, login: Login) -> None:
-        """Raises LoginRefused, ConnectionFailed; errors of the network come as they are."""
+        """Log in. Raises LoginRefused, ConnectionFailed; errors of the network come as they are."""
         try:
             self._connection.connect(login.user, login.passcode.reveal())
         except (TypeError, AttributeError) as error:
@@ -215,15 +215,15 @@ class _Listener(stomp.ConnectionListener):  # type: ignore[misc]
         self.events.note_end()  # after an ERROR a connection is over, though the broker may leave it open for a while
 
     def on_message(self, frame: Any) -> None:
-        """Runs in the library's own thread: nothing here may block or raise."""
+        """Put a message into the inbox. Runs in the library's own thread: nothing here may block or raise."""
         source = self._source_by_name.get(str(frame.headers.get("subscription")))
         if source is not None:
             body = frame.body if isinstance(frame.body, bytes) else str(frame.body or "").encode()
             acknowledge = partial(self._acknowledge, frame.headers.get("ack"))
-            told = str(frame.headers.get(frames.SIZE))
-            is_cut = len(body) == frames.BODY_AT_MOST and told.isdecimal() and len(told) < frames.BODY_AT_MOST
+            size = str(frame.headers.get(frames.SIZE))
+            is_cut = len(body) == frames.BODY_AT_MOST and size.isdecimal() and len(size) < frames.BODY_AT_MOST
             self._receive(
-                Received(source, inbox.cut(body), int(told[:18]) if is_cut else len(body), acknowledge)
+                Received(source, inbox.cut(body), int(size[:18]) if is_cut else len(body), acknowledge)
             )
 
     def _acknowledge(self, tag: Any) -> None:
@@ -292,18 +292,18 @@ class _WebSocket(_WholeFrames, WSTransport):  # type: ignore[misc]
         self._address = address
 
     def attempt_connection(self) -> None:
-        """Raises OSError or WebSocketException, where the library writes a log line and hides the reason."""
+        """Connect. Raises OSError or WebSocketException, where the library writes a log line and hides the reason."""
         address = self._address
         self.connection_error = False
         self.current_host_and_port = (address.host, address.port)
         options = {"context": tls.context(address)} if address.tls else {}
         scheme = "wss" if address.tls else "ws"
-        way = proxy.proxy_of(address)
+        via = proxy.proxy_of(address)
         self.socket = websocket.create_connection(
             f"{scheme}://{address.host}:{address.port}{address.path}",
             CONNECT_TIMEOUT_S,
             sslopt=options,
-            socket=proxy.connected(address, way) if way else None,
+            socket=proxy.connected(address, via) if via else None,
             class_=_PiecewiseSocket,
             fire_cont_frame=True,
             skip_utf8_validation=True,
@@ -318,17 +318,17 @@ class _Tcp(_WholeFrames, Transport):  # type: ignore[misc]
 class _Tunnel(_Tcp):
     """The library's transport over TCP through a proxy: one attempt, and errors as they are."""
 
-    def __init__(self, address: Address, way: proxy.Proxy, vhost: str) -> None:
+    def __init__(self, address: Address, via: proxy.Proxy, vhost: str) -> None:
         super().__init__([(address.host, address.port)], vhost=vhost, auto_decode=False)
         self._address = address
-        self._way = way
+        self._via = via
 
     def attempt_connection(self) -> None:
-        """Raises OSError, ConnectionFailed."""
+        """Connect through the proxy. Raises OSError, ConnectionFailed."""
         address = self._address
         self.connection_error = False
         self.current_host_and_port = (address.host, address.port)
-        made = proxy.connected(address, self._way)
+        made = proxy.connected(address, self._via)
         if address.tls:
             # As the library does: two threads must not wait in one TLS connection.
             self.send_queue = PollableQueue()
@@ -352,8 +352,8 @@ def _new_connection(address: Address, vhost: str) -> Any:
     """Return a connection of the library that is not connected yet."""
     if address.path:
         return _Connection(_WebSocket(address, vhost))
-    if way := proxy.proxy_of(address):
-        return _Connection(_Tunnel(address, way, vhost))
+    if via := proxy.proxy_of(address):
+        return _Connection(_Tunnel(address, via, vhost))
     place = (address.host, address.port)
     connection = _Connection(
         _Tcp(

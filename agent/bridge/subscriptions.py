@@ -51,9 +51,11 @@ class Subscriptions:
         for source in found:
             away_s = now_s - self._last_heard_s[source] if source in self._last_heard_s else None
             if away_s is None:
-                self._inbox.put_gap(Gap(source.offering_uuid, "nobody listened before"))
+                self._inbox.put_gap(Gap(source.offering_uuid, "this bridge did not listen before"))
             elif away_s > self._gap_after_s:
-                self._inbox.put_gap(Gap(source.offering_uuid, f"nobody listened for {away_s:.0f} s"))
+                self._inbox.put_gap(
+                    Gap(source.offering_uuid, f"this bridge did not listen for {away_s:.0f} s")
+                )
             self._last_heard_s[source] = now_s
         self.active |= found
 

@@ -10,7 +10,7 @@ from agent.bridge.model import Address
 
 
 def context(address: Address) -> ssl.SSLContext:
-    """Raises ConnectionFailed where the file of authorities cannot be used."""
+    """Return the context of a connection. Raises ConnectionFailed where the file of authorities cannot be used."""
     try:
         made = ssl.create_default_context(cafile=address.ca_file or None)
     except OSError as error:

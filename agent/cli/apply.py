@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""`apply FILE`: carries out a plan that somebody has looked at, while it is still the plan that would be made."""
+"""`apply FILE`: carries out a plan that an operator has looked at, while it is still the plan that would be made."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ from pathlib import Path
 
 import click
 
-from agent.cli.options import config_option, json_option, load_settings, number, print_json
+from agent.cli.options import config_option, json_option, number, print_json
 from agent.cli.output import echo
+from agent.cli.settings import load_settings
 from agent.core.errors import ConfigError
-from agent.run import log_shipping
 from agent.run.preview import files as plan_files
 from agent.run.preview.previews import preview
 from agent.run.results import summary
+from agent.run.service import log_shipping
 from agent.run.site import connect
 
 

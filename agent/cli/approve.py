@@ -10,12 +10,12 @@ import click
 
 from agent.cli import full_passes
 from agent.cli.moments import DURATION, age
-from agent.cli.options import config_option, json_option, load_settings, number, print_json
+from agent.cli.options import config_option, json_option, number, print_json, read_settings
 from agent.cli.output import echo
 from agent.config.model import Mode, Settings
 from agent.core.errors import SiteAgentError, StateError
 from agent.core.policy import SHORT_ID
-from agent.run.status import WaitingPlan, waiting_plans
+from agent.run.diagnosis.picture import WaitingPlan, waiting_plans
 from agent.state import held_plans, journal
 from agent.state.store import stamp
 
@@ -56,12 +56,12 @@ def command(
     """List the plans that are held, or approve one: the actions that it shows. The next pass carries out those of them
     that are still wanted then, and nothing else.
     """
-    settings = load_settings(config_file)
+    settings = read_settings(config_file)
     if revoke:
         if plan_id is None:
             raise click.UsageError("name the plan whose approval is to be revoked.")
         return _revoke(settings, plan_id)
-    waiting = waiting_plans(settings)
+    waiting = waiting_plans(settings.state_dir, settings.offerings)
     if plan_id is None:
         _print(waiting, LINES_SHOWN if not all_lines else None, as_json=as_json)
         return 0

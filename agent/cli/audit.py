@@ -13,10 +13,10 @@ from agent.cli.moments import MOMENT
 from agent.cli.options import (
     config_option,
     json_option,
-    load_settings,
     offering_option,
     parse_uuid,
     print_json,
+    read_settings,
     select_offerings,
 )
 from agent.cli.output import echo
@@ -53,15 +53,15 @@ def command(
     as_json: bool,
 ) -> int:
     """Show what was done, oldest first, from the journal of this head node. --json prints one object per line."""
-    settings = load_settings(config_file)
-    shown = frozenset(offering.uuid for offering in select_offerings(settings, offering_uuid))
+    settings = read_settings(config_file)
+    selected = frozenset(offering.uuid for offering in select_offerings(settings, offering_uuid))
     # What a person did to all offerings at once names none.
-    shown |= frozenset() if offering_uuid else frozenset({""})
+    selected |= frozenset() if offering_uuid else frozenset({""})
     query = Query(
         user=fold(user),
         account=fold(account),
         order=order_uuid or "",
-        offerings=frozenset() if everything else shown,
+        offerings=frozenset() if everything else selected,
         since=since,
         until=until,
     )
@@ -85,7 +85,7 @@ def _lines(line: dict[str, Any], *, account: str, with_commands: bool) -> list[s
         time = "some time"
     action = line.get("action") or {}
     text = str(action.get("text", "?"))
-    amounts = journal.told_in(line).get(account)
+    amounts = journal.reported_in(line).get(account)
     if isinstance(amounts, dict):  # a report about many accounts: what it said of this one
         reported = ", ".join(f"{name} {amount}" for name, amount in amounts.items())
         text = f"reported usage of {account} in {action.get('month')}: {reported}"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""`bridge`: one process that listens to the events of all offerings, until it is told to stop."""
+"""`bridge`: one process that listens to the events of all offerings, until it is asked to stop."""
 
 from __future__ import annotations
 
@@ -12,19 +12,20 @@ import click
 
 from agent.bridge.instance import Instance
 from agent.bridge.service import Bridge, BridgeParts
-from agent.cli.options import BRIDGE_METRICS_PORT, LOOPBACK, config_option, load_settings, parse_address
+from agent.cli.options import BRIDGE_METRICS_PORT, LOOPBACK, config_option, parse_address
 from agent.cli.output import echo
+from agent.cli.settings import load_settings
+from agent.config import environment
 from agent.config.model import Settings
 from agent.observability.endpoint import Endpoint
 from agent.observability.metrics import SiteCollector
-from agent.run import event_coverage, log_shipping
 from agent.run import site as sites
+from agent.run.service import log_shipping, services
 from agent.waldur.identities import Program
 
 log = logging.getLogger(__name__)
 
-CONFIG_VARIABLE = "WALDUR_SITE_AGENT_CONFIG"
-STOPS = (signal.SIGTERM, signal.SIGINT)
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 @click.command()
@@ -39,14 +40,14 @@ def command(config_file: Path | None, address: str | None) -> int:
     """Listen to Waldur's events (STOMP or MQTT) for all offerings that have them, and queue tasks."""
     where = parse_address(address, BRIDGE_METRICS_PORT) if address else None
     if config_file is not None:
-        os.environ[CONFIG_VARIABLE] = str(config_file.absolute())
+        os.environ[environment.CONFIG] = str(config_file.absolute())
     settings = load_settings(config_file)
     log_shipping.set_up(settings)
     bridge = new_bridge(settings)
     if bridge is None:
         echo("no offering here has stomp_enabled or mqtt_enabled: there is nothing to listen to", err=True)
         return 2
-    for stop in STOPS:
+    for stop in STOP_SIGNALS:
         signal.signal(stop, lambda *_: bridge.stop())
     endpoint = _serve(bridge, where) if where else None
     bridge.run()
@@ -72,7 +73,7 @@ def new_bridge(settings: Settings) -> Bridge | None:
     # Imported here: Celery reads its settings from the file that the variable names.
     from tasks.events import TaskQueue
 
-    offerings = [offering for offering in settings.offerings if event_coverage.wanted_types(offering)]
+    offerings = [offering for offering in settings.offerings if services.wanted_types(offering)]
     if not offerings:
         return None
     return Bridge(

@@ -13,11 +13,11 @@ import click
 
 from agent import __version__
 from agent.cli.output import echo
-from agent.config.schema import BACKEND_SETTINGS, COMPONENT, OFFERING
-from agent.config.secret import is_secret_key
+from agent.config.keys import json_schema, secret_keys
+from agent.config.schema import BackendSettingsKeys, ComponentKeys, OfferingKeys
 from agent.core.errors import SiteAgentError
 from backends import registry
-from backends.base import ComponentKeys
+from backends.base import HasComponentKeys
 from backends.usernames import registry as usernames
 
 VERSION = 1
@@ -38,12 +38,12 @@ def command(output: Path | None) -> int:
         except SiteAgentError as error:
             errors.append(str(error))
             continue
-        own = plugin.component_keys if isinstance(plugin, ComponentKeys) else ()
-        settings = {*BACKEND_SETTINGS.fields, *plugin.setting_keys}
-        plugins.append(_plugin(entry, CLUSTER_ROLES, settings, {*COMPONENT.fields, *own}))
+        own = (plugin.component_keys,) if isinstance(plugin, HasComponentKeys) else ()
+        settings = (BackendSettingsKeys, plugin.settings)
+        plugins.append(_plugin(entry, CLUSTER_ROLES, settings, json_schema(ComponentKeys, *own)))
     for name, entry in sorted(usernames.installed().items()):
         try:
-            plugins.append(_plugin(entry, NAME_ROLES, usernames.load(name).setting_keys, ()))
+            plugins.append(_plugin(entry, NAME_ROLES, (usernames.load(name).settings,), json_schema()))
         except SiteAgentError as error:
             errors.append(str(error))
     if errors:
@@ -52,7 +52,7 @@ def command(output: Path | None) -> int:
     catalogue = {
         "catalogue_version": VERSION,
         "agent_version": __version__,
-        "offering_secret_fields": sorted(filter(is_secret_key, OFFERING.fields)),
+        "offering_secret_fields": secret_keys(OfferingKeys),
         "plugins": plugins,
     }
     text = json.dumps(catalogue, indent=2, sort_keys=True)
@@ -64,19 +64,14 @@ def command(output: Path | None) -> int:
 
 
 def _plugin(
-    entry: EntryPoint, roles: Iterable[str], settings: Iterable[str], components: Iterable[str]
+    entry: EntryPoint, roles: Iterable[str], settings: Iterable[type], components: Mapping[str, Any]
 ) -> Mapping[str, Any]:
     return {
         "name": entry.name,
         "package": entry.dist.name if entry.dist else None,
         "version": entry.dist.version if entry.dist else None,
         "roles": list(roles),
-        "settings_schema": _schema(settings),
-        "component_schema": _schema(components),
-        "secret_settings": sorted(filter(is_secret_key, settings)),
+        "settings_schema": json_schema(*settings),
+        "component_schema": components,
+        "secret_settings": secret_keys(*settings),
     }
-
-
-def _schema(keys: Iterable[str]) -> Mapping[str, Any]:
-    """Return a JSON schema of the keys. Their values are judged by `config-check`, which says more than a type."""
-    return {"type": "object", "properties": {key: {} for key in sorted(keys)}}

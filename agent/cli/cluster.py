@@ -13,20 +13,21 @@ from pathlib import Path
 
 import click
 
-from agent.cli.options import config_option, load_settings
+from agent.cli.options import config_option
 from agent.cli.output import echo
+from agent.cli.settings import load_settings
 from agent.config import environment
-from agent.config.load import CONFIG_VARIABLE, ENVIRONMENT
+from agent.config.load import ENVIRONMENT
 from agent.config.model import Settings
-from agent.config.settings import DEFAULT_BROKER_URL
+from agent.config.schema import DEFAULT_BROKER_URL
 from agent.core.errors import ConfigError
 from agent.host import broker_program, files
 from agent.host.children import StopRequest
 from agent.host.supervisor import Part, Supervisor
-from agent.run import event_coverage
+from agent.run.service import services
 
 EMBEDDED, SITE = "embedded", "site"
-STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 # Above the time that a task may take (tasks.limits): a worker finishes its write.
 WORKER_STOP_S = 330.0
 STOP_S = 30.0
@@ -44,14 +45,14 @@ BRIDGE = ("-c", "from agent.cli.main import main; main()", "bridge")
     "Default: the latter where it names another one than the usual address.",
 )
 def command(config_file: Path | None, broker: str | None) -> int:
-    """Run broker, worker, beat and bridge of a one-machine site until it is told to stop.
+    """Run broker, worker, beat and bridge of a one-machine site until it is asked to stop.
 
     What ends is started again. At the stop the worker finishes what it has begun.
     """
     settings = load_settings(config_file)
     chosen = broker or (EMBEDDED if settings.broker_url.reveal() == DEFAULT_BROKER_URL else SITE)
     stop_request = StopRequest()
-    for stop in STOPS:
+    for stop in STOP_SIGNALS:
         signal.signal(stop, stop_request.make)
     with _alone(settings.state_dir) as folder:
         Supervisor(_parts(settings, folder, is_embedded=chosen == EMBEDDED), _say).run(stop_request)
@@ -60,7 +61,11 @@ def command(config_file: Path | None, broker: str | None) -> int:
 
 def _parts(settings: Settings, folder: Path, *, is_embedded: bool) -> list[Part]:
     """Return what is to be run, in the order in which the parts need each other."""
-    variables = _environment(settings)
+    # They get our environment, with what leads them to the same configuration and state.
+    variables = {name: value for name, value in os.environ.items() if name not in CELERY_VARIABLES}
+    if settings.source != ENVIRONMENT:
+        variables[environment.CONFIG] = os.path.abspath(settings.source)
+    variables[environment.STATE_DIR] = str(settings.state_dir)
     found = []
     if is_embedded:
         config, address, url = broker_program.on_socket(folder)
@@ -71,18 +76,9 @@ def _parts(settings: Settings, folder: Path, *, is_embedded: bool) -> list[Part]
     worker = [*celery, "worker", "--without-mingle", "--without-gossip"]
     found.append(Part("worker", worker, variables, WORKER_STOP_S))
     found.append(Part("beat", [*celery, "beat"], variables, STOP_S))
-    if any(event_coverage.wanted_types(offering) for offering in settings.offerings):
+    if any(services.wanted_types(offering) for offering in settings.offerings):
         found.append(Part("bridge", [sys.executable, *BRIDGE], variables, STOP_S))
     return found
-
-
-def _environment(settings: Settings) -> dict[str, str]:
-    """Return our environment, with what leads the parts to the same configuration and state."""
-    variables = {name: value for name, value in os.environ.items() if name not in CELERY_VARIABLES}
-    if settings.source != ENVIRONMENT:
-        variables[CONFIG_VARIABLE] = os.path.abspath(settings.source)
-    variables[environment.STATE_DIR] = str(settings.state_dir)
-    return variables
 
 
 @contextmanager

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""`config-check`: the configuration with the eyes of a start-up, and stricter: unknown keys are errors here."""
+"""`config-check`: the configuration as a start reads it, and stricter: unknown keys are errors here."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import click
 
 from agent.cli.options import config_option, json_option, print_json
 from agent.cli.output import echo
-from agent.config.render import render
+from agent.config.render import plain
 from agent.host import running
-from agent.run import configuration, services
+from agent.run.service import configuration, services
 
 
 @click.command()
@@ -32,7 +32,7 @@ def command(config_file: Path | None, as_json: bool) -> int:
             "advice": [{"path": path, "message": message} for path, message in advice],
             "services": {service: list(names) for service, names in needed.items()},
             "running": list(clashes),
-            "settings": render(loaded.settings) if loaded.settings else None,
+            "settings": plain(loaded.settings),
         })  # fmt: skip
     else:
         for problem in problems:

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,52 +11,46 @@ import click
 from rich.table import Table
 from rich.text import Text
 
+from agent.cli.console import console
 from agent.cli.options import (
+    Outcome,
     config_option,
-    console,
     json_option,
-    load_settings,
+    of_each,
     offering_option,
     print_error,
     print_json,
     select_offerings,
 )
 from agent.cli.output import echo
+from agent.cli.settings import load_settings
 from agent.config.model import Offering, Settings
-from agent.core.errors import SiteAgentError
 from agent.plan.policy.gate import HeldPlan
-from agent.run import engine, gate
+from agent.run import gate, passes
 from agent.run.people import homes
 from agent.run.people.homes import HomesReport
-from agent.run.site import client, connect
-from agent.waldur import members
+from agent.run.site import connect
 
 STYLES = {"made": "green", "quota set": "green", "waiting": "cyan", "later": "yellow", "failed": "red"}
 WORDS = {"limited": "quotas set"}
 
 
 @dataclass(frozen=True, slots=True)
-class HomesOutcome:
-    """One offering: what became of its homes, why there are none, or what stopped it. `held`: what waits for
-    `approve`.
-    """
+class MadeHomes:
+    """What became of an offering's homes, or why there are none."""
 
-    offering: Offering
     report: HomesReport | None = None
     skipped: str = ""
-    error: SiteAgentError | None = None
+    # What waits for `approve`.
     held: tuple[HeldPlan, ...] = ()
 
     @property
     def failed(self) -> bool:
-        return self.error is not None or (self.report is not None and not self.report.ok)
+        return self.report is not None and not self.report.ok
 
     def as_json(self) -> dict[str, Any]:
         return {
-            "offering": self.offering.uuid,
-            "name": self.offering.name,
             "skipped": self.skipped or None,
-            "error": str(self.error) if self.error else None,
             "held": [plan.id for plan in self.held],
             **(self.report or HomesReport()).as_json(),
         }
@@ -73,47 +66,42 @@ def command(config_file: Path | None, offering_uuid: str | None, as_json: bool, 
     something failed; users whom this host does not know wait, and are no failure.
     """
     settings = load_settings(config_file)
-    done = [_create(settings, offering) for offering in select_offerings(settings, offering_uuid)]
+    done = of_each(select_offerings(settings, offering_uuid), lambda each: _create(settings, each))
     if as_json:
-        print_json({"offerings": [each.as_json() for each in done]})
+        print_json(
+            {"offerings": [{**each.as_json(), **(each.found or MadeHomes()).as_json()} for each in done]}
+        )
     else:
         for each in done:
             _print(each)
-    return 1 if not homes_may_fail and any(each.failed for each in done) else 0
+    is_failed = any(each.found is None or each.found.failed for each in done)
+    return 1 if is_failed and not homes_may_fail else 0
 
 
-def _create(settings: Settings, offering: Offering) -> HomesOutcome:
-    """Make the homes of all users of one offering who have a name, unless the policy forbids it."""
+def _create(settings: Settings, offering: Offering) -> MadeHomes:
+    """Make the homes of all users of one offering who have a name, unless the policy forbids it. Raises
+    SiteAgentError.
+    """
     why_not = homes.reason_for_none(offering)
     if why_not:
-        return HomesOutcome(offering, skipped=why_not)
+        return MadeHomes(skipped=why_not)
     mode = next(mode for mode in homes.MEMBERS_MODES if offering.backend_of(mode))
-    outcome = HomesOutcome(offering)
-    try:
-        site = connect(settings, offering, mode)
-        with engine.passing(site, mode, is_recorded=False) as run:
-            run.cause = "create-homedirs"
-            if not gate.may_tell(run.rules):
-                paused = f"paused {run.rules.paused_why}" if run.rules.paused else ""
-                outcome = HomesOutcome(offering, skipped=paused or "it only observes")
-            else:
-                users = members.offering_users(client(offering, "create_homedirs"))
-                names = {u.username for u in users if u.may_use}
-                report = homes.provision(run, names, at_most=len(names), budget_s=math.inf, again=True)
-                outcome = HomesOutcome(offering, report, held=run.report.held)
-    except SiteAgentError as error:
-        return HomesOutcome(offering, error=error)
-    return outcome if run.report.error is None else HomesOutcome(offering, error=run.report.error)
+    run, report = passes.make_homes(connect(settings, offering, mode), mode)
+    if not gate.may_report(run.rules):
+        return MadeHomes(skipped=f"paused {run.rules.paused_why}" if run.rules.paused else "it only observes")
+    return MadeHomes(report, held=run.report.held)
 
 
-def _print(outcome: HomesOutcome) -> None:
+def _print(outcome: Outcome[MadeHomes]) -> None:
     """Print the users who are not simply as before, the problems, and a line with counts."""
-    offering, report = outcome.offering, outcome.report
+    offering, found = outcome.offering, outcome.found
     if outcome.error is not None:
         print_error(offering, outcome.error)
+    if found is None:
         return
+    report = found.report
     if report is None:
-        echo(f"{offering.name}: no homes are made: {outcome.skipped}")
+        echo(f"{offering.name}: no homes are made: {found.skipped}")
         return
     rows = [(user, "made", "") for user in report.made]
     rows += [(user, "quota set", "") for user in report.limited]
@@ -131,7 +119,7 @@ def _print(outcome: HomesOutcome) -> None:
         console().print(table)
     for problem in report.problems:
         print_error(offering, problem)
-    for plan in outcome.held:
+    for plan in found.held:
         echo(f"{offering.name}: plan {plan.short_id} is held: {plan.reason}; {plan.release}")
     counts = ", ".join(f"{count} {WORDS.get(word, word)}" for word, count in report.counted().items())
     echo(f"{offering.name}: {counts or 'no users with a name'}")

@@ -7,6 +7,7 @@ import shutil
 import signal
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 
 import click
@@ -16,7 +17,7 @@ from rich.table import Table
 from rich.text import Text
 from rich.tree import Tree
 
-from agent.cli import options
+from agent.cli import console as consoles
 from agent.cli.options import json_option, print_json
 from agent.core.errors import SiteAgentError
 from agent.core.model import Snapshot
@@ -26,9 +27,8 @@ from simulator.demo.clusters import CLUSTERS, DemoCluster
 from simulator.demo.day import Day
 from simulator.demo.scenario import Demo
 
-TIMEOUT_S = 50.0
 STOPPED = 130
-STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 STYLES = {"done": "green", "erred": "red", "executing": "yellow"}
 
 
@@ -49,9 +49,9 @@ def command(once: bool, as_json: bool, keep: bool, backend: str) -> int:
     Where mosquitto is installed, the bridge and one order that arrives by an event are shown too.
     """
     stop_request = StopRequest()
-    for stop in STOPS:
+    for stop in STOP_SIGNALS:
         signal.signal(stop, stop_request.make)
-    console = options.console(stderr=as_json)
+    console = consoles.console(stderr=as_json)
     folder = Path(tempfile.mkdtemp(prefix="waldur-demo-"))
     code = 1
     try:
@@ -77,11 +77,10 @@ def _demo(
     started_s = time.monotonic()
     _print(console, f"starting the simulated Waldur, the broker, {kind.title}, worker, beat and Flower ...")
     is_complete = True
-    with scenario.running(folder, kind, stop_request) as demo:
+    with scenario.running(folder, kind, stop_request, partial(_print, console)) as demo:
         demo.place_orders()
-        _watch(demo, console, started_s + TIMEOUT_S)
-        if demo.finished():
-            demo.measure_event()
+        _watch(demo, console)
+        demo.measure_event()
         summary = demo.summary()
         if not as_json:
             _print_result(demo, console, time.monotonic() - started_s)
@@ -100,14 +99,15 @@ def _demo(
     return 0 if summary["ok"] and is_complete else 1
 
 
-def _watch(demo: Demo, console: Console, deadline_s: float) -> None:
+def _watch(demo: Demo, console: Console) -> None:
     with Live(console=console, refresh_per_second=8) as live:
-        while True:
+
+        def is_finished() -> bool:
             finished = demo.finished()
             live.update(_table(demo))
-            if finished or time.monotonic() > deadline_s:
-                break
-            demo.stop_request.pause(0.1)
+            return finished
+
+        demo.children.wait_for_work("the end of the orders", is_finished, 0.1)
     if not console.is_terminal:
         console.line()
 
@@ -198,5 +198,5 @@ def _wait_for_end(demo: Demo, console: Console) -> bool:
     except Stopped:
         _print(console, "stopping")
         return True
-    _print(console, f"{', '.join(demo.children.dead())} ended", style="red")
+    _print(console, ", ".join(demo.children.dead()), style="red")
     return False

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""`diagnose-account ACCOUNT`: the cluster, Waldur and the policy side by side, and the commands that mend it."""
+"""`diagnose-account ACCOUNT`: the cluster, Waldur and the policy side by side, and the commands that correct it."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ import click
 from agent.cli.options import (
     config_option,
     json_option,
-    load_settings,
     number,
     print_json,
     select_offerings,
 )
 from agent.cli.output import echo
+from agent.cli.settings import load_settings
 from agent.core.periodic import LimitType
 from agent.run.diagnosis import account as diagnosis
 from agent.run.diagnosis.account import AccountDiagnosis, Comparison, Conversion
@@ -82,31 +82,31 @@ def document(found: AccountDiagnosis) -> dict[str, Any]:
         "fix_commands": list(found.commands),
         "unit_conversions": [_conversion(each) for each in found.conversions],
         "held": [{"id": plan.id, "reason": plan.reason} for plan in found.held],
-        "left_out": [{"action": each.action.line(), "reason": each.sentence} for each in found.refused],
+        "skipped": [{"action": each.action.line(), "reason": each.sentence} for each in found.refused],
         "notes": list(found.notes),
         "errors": list(found.errors),
     }
 
 
 def _cluster_info(found: AccountDiagnosis) -> dict[str, Any]:
-    standing, own = found.standing, found.periodic
+    observed, own = found.observed, found.periodic
     limits = own.limits if own else {}
     absent = f"Account '{found.account}' not found in SLURM cluster"
     return {
-        "exists": standing is not None,
+        "exists": observed is not None,
         "name": found.account,
         "description": None,
         "organization": None,
-        "parent_account": standing.parent if standing else None,
+        "parent_account": observed.parent if observed else None,
         "fairshare": own.fairshare if own else None,
         "qos": ",".join(sorted(found.snapshot.qos_of(found.account)))
-        if found.snapshot and standing
+        if found.snapshot and observed
         else None,
-        "grp_tres_mins": _texts(standing.limits) if standing else None,
+        "grp_tres_mins": _texts(observed.limits) if observed else None,
         "max_tres_mins": _texts(limits.get(LimitType.MAX_TRES_MINS, {})),
         "grp_tres": _texts(limits.get(LimitType.GRP_TRES, {})),
         "users": sorted(found.snapshot.users_of(found.account)) if found.snapshot else [],
-        "error": found.cluster_error or (None if standing or found.snapshot is None else absent),
+        "error": found.cluster_error or (None if observed or found.snapshot is None else absent),
     }
 
 
@@ -220,7 +220,11 @@ def _lines(found: AccountDiagnosis, *, verbose: bool) -> Iterator[Line]:
     yield from _section("SLURM POLICY", _policy_lines(found))
     yield from _section("EXPECTED vs ACTUAL", _comparison_lines(found, verbose=verbose))
     if verbose and found.conversions:
-        yield from _section("UNIT CONVERSIONS", _conversion_lines(found))
+        rows = (
+            _row(each.component, f"{_note(each)} of {each.tres} (factor: {each.factor:g})")
+            for each in found.conversions
+        )
+        yield from _section("UNIT CONVERSIONS", rows)
     if found.commands:
         yield from _section("REMEDIATION COMMANDS", ((f"  {c}", None) for c in found.commands))
     word = found.status.upper()
@@ -317,17 +321,12 @@ def _comparison_lines(found: AccountDiagnosis, *, verbose: bool) -> Iterator[Lin
         yield "  nothing could be compared", "yellow"
     for plan in found.held:
         yield f"  held: plan {plan.short_id}: {plan.reason}; `approve {plan.short_id}` releases it", "yellow"
-    for each_left in found.refused:
-        yield f"  left out: {each_left.action.line()}: {each_left.sentence}", "yellow"
+    for skipped in found.refused:
+        yield f"  skipped: {skipped.action.line()}: {skipped.sentence}", "yellow"
     for note in found.notes:
         yield f"  note: {note}", "yellow"
     for error in found.errors:
         yield f"  error: {error}", "red"
-
-
-def _conversion_lines(found: AccountDiagnosis) -> Iterator[Line]:
-    for each in found.conversions:
-        yield _row(each.component, f"{_note(each)} of {each.tres} (factor: {each.factor:g})")
 
 
 def _pairs(values: Mapping[str, Any] | None) -> str:

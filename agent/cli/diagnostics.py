@@ -11,10 +11,10 @@ from agent.cli import checks_text
 from agent.cli.options import (
     config_option,
     json_option,
-    load_settings,
     offering_option,
     select_offerings,
 )
+from agent.cli.settings import load_settings
 from agent.run.diagnosis import offering, probes
 
 

@@ -15,7 +15,6 @@ from agent.cli.options import (
     config_option,
     exit_code_option,
     json_option,
-    load_settings,
     number,
     offering_option,
     print_error,
@@ -24,6 +23,7 @@ from agent.cli.options import (
 )
 from agent.cli.output import echo
 from agent.cli.plan import OfferingPlan
+from agent.cli.settings import load_settings
 from agent.config.model import Mode
 from agent.run.preview import drift
 

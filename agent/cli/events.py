@@ -13,9 +13,10 @@ from rich.text import Text
 from agent.bridge.dead_letters import DeadLetters
 from agent.bridge.decode import Undecodable
 from agent.bridge.dispatcher import replay
-from agent.cli.bridge import CONFIG_VARIABLE
-from agent.cli.options import config_option, console, json_option, load_settings, number, print_json
+from agent.cli.console import console
+from agent.cli.options import config_option, json_option, number, print_json, read_settings
 from agent.cli.output import echo
+from agent.config import environment
 from agent.core.errors import ConfigError
 from agent.state.dead_letters import DeadLetter
 
@@ -39,7 +40,7 @@ def dead_letters() -> None:
 @json_option
 def list_command(config_file: Path | None, as_json: bool) -> int:
     """Show the dead letters, oldest first."""
-    found = DeadLetters(load_settings(config_file).state_dir).all()
+    found = DeadLetters(read_settings(config_file).state_dir).all()
     if as_json:
         document = [
             {
@@ -77,8 +78,8 @@ def replay_command(ids: tuple[str, ...], everything: bool, drop: bool, config_fi
     if bool(ids) == everything:
         raise click.UsageError("name the dead letters by their ids, or give --all")
     if config_file is not None:
-        os.environ[CONFIG_VARIABLE] = str(config_file.absolute())
-    letters = DeadLetters(load_settings(config_file).state_dir)
+        os.environ[environment.CONFIG] = str(config_file.absolute())
+    letters = DeadLetters(read_settings(config_file).state_dir)
     found = {letter.id: letter for letter in letters.all()}
     unknown = sorted(set(ids) - found.keys())
     if unknown:

@@ -10,13 +10,13 @@ import click
 from agent.cli.options import (
     config_option,
     json_option,
-    load_settings,
     offering_option,
     print_error,
     print_json,
     select_offerings,
 )
 from agent.cli.output import echo
+from agent.cli.settings import load_settings
 from agent.config.model import Mode
 from agent.core.errors import SiteAgentError
 from agent.run.diagnosis import person
@@ -52,8 +52,14 @@ def command(
         if found is not None:
             if as_json:
                 print_json(_document(found))
-            else:
-                _print(found)
+                return 0 if found.is_fine else 1
+            echo(f"{found.user} and {found.resource.name}")
+            for link in found.links:
+                mark = "x" if link.broken else " "
+                echo(f"  {mark} {link.name + ':':<18}{link.found}", fg="red" if link.broken else None)
+            for line in found.coming:
+                echo(f"    {'next pass:':<18}{line}")
+            echo(found.verdict, fg="green" if found.is_fine else "red")
             return 0 if found.is_fine else 1
     if failed:
         return 1
@@ -75,13 +81,3 @@ def _document(found: Explanation) -> dict[str, object]:
         ],
         "next_pass": list(found.coming),
     }
-
-
-def _print(found: Explanation) -> None:
-    echo(f"{found.user} and {found.resource.name}")
-    for link in found.links:
-        mark = "x" if link.broken else " "
-        echo(f"  {mark} {link.name + ':':<18}{link.found}", fg="red" if link.broken else None)
-    for line in found.coming:
-        echo(f"    {'next pass:':<18}{line}")
-    echo(found.verdict, fg="green" if found.is_fine else "red")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Queue passes after a person has let something go on: where events replace the polls, the next may be an hour away."""
+"""Queue passes after an approval and the end of a pause: where events replace polls, the next may be an hour away."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from agent.cli.output import echo
 from agent.config.model import Offering, Settings
 from agent.core.errors import SiteAgentError
 from agent.core.events import Job
-from agent.run import event_coverage
+from agent.run.service import event_coverage
 
 
 def queue(settings: Settings, offering: Offering) -> None:
@@ -16,8 +16,8 @@ def queue(settings: Settings, offering: Offering) -> None:
     if not modes:
         return
     # Imported here: only who needs the broker pays for its libraries.
-    from tasks import inspection
     from tasks.events import FULL_PASS, MODE_OF, TaskQueue
+    from tasks.queue import inspection
 
     try:
         inspection.connected(settings).release()

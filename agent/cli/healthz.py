@@ -1,38 +1,23 @@
 # SPDX-License-Identifier: MIT
-"""`healthz`: do the parts of the agent on this host give signs of life? Asks neither Waldur nor the broker."""
+"""`healthz`: do the parts of the agent on this host write heartbeats? Asks neither Waldur nor the broker."""
 
 from __future__ import annotations
 
 import os
 import time
-from dataclasses import dataclass
 from pathlib import Path
 
 import click
 
 from agent.cli.options import config_option, json_option, print_json
 from agent.cli.output import echo
+from agent.config import load
 from agent.config.environment import HEARTBEAT_PATH
+from agent.core.checks import Check, CheckState, ok, problem
 from agent.core.errors import ConfigError, SiteAgentError
 from agent.host import heartbeat
-from agent.host.heartbeat import MAX_AGE_S, Part, Sign
-from agent.run import configuration
-
-
-@dataclass(frozen=True, slots=True)
-class Health:
-    """One thing that was looked at, and what is wrong with it; nothing where it is well."""
-
-    name: str
-    age_s: float | None
-    problem: str = ""
-
-    def as_json(self) -> dict[str, object]:
-        age_s = None if self.age_s is None else round(self.age_s, 1)
-        return {"name": self.name, "age_s": age_s, "ok": not self.problem, "problem": self.problem}
-
-    def line(self) -> str:
-        return f"{self.name}: {self.problem or f'ok, {self.age_s or 0:.0f} s ago'}"
+from agent.host.heartbeat import MAX_AGE_S, Part
+from agent.run.diagnosis import faults, probes
 
 
 @click.command()
@@ -44,19 +29,19 @@ class Health:
     default=MAX_AGE_S,
     show_default=True,
     metavar="SECONDS",
-    help="An older sign of life is a failure.",
+    help="An older heartbeat is a failure.",
 )
 @click.option(
     "--heartbeat-path",
     "path",
     metavar="FILE",
-    help="Look at this file only. Default: $WALDUR_SITE_AGENT_HEARTBEAT_PATH, which a part touches beside its own.",
+    help="Look at this file only. Default: $WALDUR_SITE_AGENT_HEARTBEAT_PATH, which a part touches besides its own.",
 )
 @json_option
 def command(
     parts: tuple[str, ...], config_file: Path | None, max_age: float, path: str | None, as_json: bool
 ) -> int:
-    """Tell whether each PART on this host (worker, beat, bridge; default: all that are here) has given a sign of life:
+    """Check whether each PART on this host (worker, beat, bridge; default: all that are here) has written a heartbeat:
     for probes of containers. Asks neither Waldur nor the broker. Exit code 1 when one has not, or none is here.
     """
     own_file = path or os.environ.get(HEARTBEAT_PATH, "").strip()
@@ -64,65 +49,50 @@ def command(
         found = [of_file(Path(own_file), max_age)]
     else:
         try:
-            settings, _ = configuration.usable(config_file, os.environ, with_logins=False)
+            settings = load.require(config_file, os.environ, with_logins=False)
         except ConfigError as error:
             echo(*str(error).split("\n"), err=True)
             return 1
         found = of_parts(settings.state_dir, tuple(map(Part, parts)), max_age)
+    is_failed = probes.failed(found)
     if as_json:
-        print_json({"ok": all(not each.problem for each in found), "parts": [e.as_json() for e in found]})
+        print_json({"ok": not is_failed, "parts": [each.as_json() for each in found]})
     else:
         for each in found:
-            echo(each.line(), err=bool(each.problem))
-    return 1 if any(each.problem for each in found) else 0
+            echo(line(each), err=each.state is not CheckState.OK)
+    return int(is_failed)
 
 
-def of_parts(state_dir: Path, parts: tuple[Part, ...], max_age_s: float) -> list[Health]:
+def line(found: Check) -> str:
+    return f"{found.name}: {'; '.join(filter(None, (found.found, found.remedy)))}"
+
+
+def of_parts(state_dir: Path, parts: tuple[Part, ...], max_age_s: float) -> list[Check]:
     """Return the health of these parts of this host; without any named, of all that have been seen here."""
     try:
-        signs = heartbeat.signs(state_dir)
-    except (OSError, SiteAgentError) as error:
-        return [Health("healthz", None, f"the signs of life in {state_dir} cannot be read: {error}")]
-    here = [sign for sign in signs if not parts or sign.part in parts]
-    silent = [part for part in parts if part not in {sign.part for sign in here}]
+        known = heartbeat.last_heartbeats(state_dir)
+    except SiteAgentError as error:
+        return [problem("healthz", str(error), "")]
+    here = [each for each in known if not parts or each.part in parts]
+    found = [*faults.of_heartbeats(here, max_age_s)]
+    here = [each for each in here if not each.problem]
+    folder = state_dir / heartbeat.FOLDER
     if not parts and not here:
-        return [
-            Health(
-                "agent",
-                None,
-                f"no part has given a sign of life on this host in {state_dir / heartbeat.FOLDER}: start one, or "
-                "name the configuration that it was started with",
-            )
-        ]
-    missing = [
-        Health(
-            part,
-            None,
-            f"no sign of life on this host in {state_dir / heartbeat.FOLDER}: it does not run, or with another "
-            "state_dir",
-        )
-        for part in silent
-    ]
-    return [*(_of_sign(sign, max_age_s) for sign in here), *missing]
+        said = f"no part has written a heartbeat on this host in {folder}"
+        found.append(problem("agent", said, "start one, or name the configuration that it was started with"))
+    for part in parts:
+        if part not in {each.part for each in here}:
+            said = f"no heartbeat on this host in {folder}: it does not run, or with another state_dir"
+            found.append(problem(part, said, ""))
+    return found
 
 
-def of_file(path: Path, max_age_s: float) -> Health:
+def of_file(path: Path, max_age_s: float) -> Check:
     """Return the health of whoever touches a file."""
     try:
         age_s = max(0.0, time.time() - path.stat().st_mtime)
     except OSError as error:
-        return Health(str(path), None, f"no sign of life: {error.strerror}")
-    problem = f"the last sign of life is {age_s:.0f} s old" if age_s > max_age_s else ""
-    return Health(str(path), age_s, problem)
-
-
-def _of_sign(sign: Sign, max_age_s: float) -> Health:
-    name = sign.part if sign.name == sign.part else f"{sign.part} {sign.name}"
-    if sign.age_s <= max_age_s:
-        return Health(name, sign.age_s)
-    return Health(
-        name,
-        sign.age_s,
-        f"the last sign of life is {sign.age_s:.0f} s old (process {sign.pid}): it hangs, was killed, or waits for its "
-        f"broker; look at its log. Where it is gone for good, delete {sign.path}",
-    )
+        return problem(str(path), f"no heartbeat: {error.strerror}", "")
+    if age_s > max_age_s:
+        return problem(str(path), f"the last heartbeat is {age_s:.0f} s old", "")
+    return ok(str(path), f"ok, {age_s:.0f} s ago")

@@ -31,6 +31,10 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
         "agent.cli.config_check",
         "Check the configuration: every problem at once, unknown keys too.",
     ),
+    "config-schema": (
+        "agent.cli.config_schema",
+        "Print a JSON Schema of the configuration, for editors.",
+    ),
     "run": ("agent.cli.run", "Run one pass of a mode here and now, without a broker."),
     "plan": ("agent.cli.plan", "Show what a pass would do; change nothing."),
     "apply": ("agent.cli.apply", "Carry out a plan from a file, if it is still the same plan."),
@@ -39,12 +43,12 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "doctor": ("agent.cli.doctor", "Check host, broker, workers, beat and offerings; say what to do."),
     "diagnose-account": (
         "agent.cli.diagnose_account",
-        "Compare one account with Waldur, field by field; print what mends it.",
+        "Compare one account with Waldur, field by field; print the commands that correct it.",
     ),
     "explain": ("agent.cli.explain", "Say why a person can, or cannot, use an allocation."),
     "diagnostics": ("agent.cli.diagnostics", "Check each offering: Waldur, rights, components, SLURM."),
     "approve": ("agent.cli.approve", "List the plans that wait for a person, or approve one."),
-    "pause": ("agent.cli.pause", "Leave an offering alone for a while, or let it go on."),
+    "pause": ("agent.cli.pause", "Pause an offering, or end the pause."),
     "rebuild": (
         "agent.cli.rebuild",
         "Make accounts again that the cluster has lost, after an approval.",
@@ -73,11 +77,11 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     ),
     "metrics": (
         "agent.cli.metrics",
-        "Print or serve what Prometheus is told of passes, held plans and queues.",
+        "Print or serve the metrics of passes, held plans and queues for Prometheus.",
     ),
     "healthz": (
         "agent.cli.healthz",
-        "Tell probes whether worker, beat and bridge of this host are alive.",
+        "Check for probes whether worker, beat and bridge of this host are alive.",
     ),
     "cluster": (
         "agent.cli.cluster",
@@ -128,7 +132,7 @@ def main() -> NoReturn:
 
 
 def run(words: list[str], command: click.Command = cli, name: str = "", *, config_error: int = 2) -> int:
-    """Run one command line and return its exit code; of one command where that is given, under a name of its own.
+    """Run one command line and return its exit code; of one command where that is given, which `name` names.
     `config_error`: the code of a wrong configuration.
     """
     called = os.path.basename(sys.argv[0])

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: MIT
-"""`metrics`: what Prometheus is told of this head node and its queues, printed, written to a file, or served."""
+"""`metrics`: the metrics of this head node and its queues for Prometheus, printed, written to a file, or served."""
 
 from __future__ import annotations
 
 import logging
 import signal
-from functools import partial
+from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
 
@@ -14,14 +14,16 @@ from prometheus_client.exposition import generate_latest, write_to_textfile
 from prometheus_client.registry import CollectorRegistry
 
 from agent.cli import healthz
-from agent.cli.options import LOOPBACK, METRICS_PORT, config_option, load_settings, parse_address
+from agent.cli.options import LOOPBACK, METRICS_PORT, config_option, parse_address, read_settings
 from agent.cli.output import echo
 from agent.config.model import Settings
 from agent.core.errors import SiteAgentError
-from agent.host.heartbeat import MAX_AGE_S
+from agent.host import heartbeat
 from agent.observability.endpoint import Endpoint
-from agent.observability.metrics import SiteCollector
-from agent.run import figures
+from agent.observability.metrics import Sample, SiteCollector
+from agent.run.diagnosis import figures, picture, probes
+from agent.run.diagnosis.picture import BrokerStatus
+from tasks.queue import inspection
 
 log = logging.getLogger(__name__)
 
@@ -36,7 +38,7 @@ log = logging.getLogger(__name__)
     metavar="HOST:PORT",
     default=f"{LOOPBACK}:{METRICS_PORT}",
     show_default=True,
-    help="Where --serve listens. Nobody is asked for a password: leave it on loopback, or in a network of its own.",
+    help="Where --serve listens. No password is needed: leave it on loopback, or in a network of its own.",
 )
 @click.option(
     "--out",
@@ -49,7 +51,7 @@ def command(config_file: Path | None, serve: bool, listen: str, out: Path | None
     if serve and out:
         raise click.UsageError("--serve and --out exclude each other")
     address = parse_address(listen, METRICS_PORT)
-    settings = load_settings(config_file)
+    settings = read_settings(config_file)
     collector = collector_of(settings)
     if serve:
         return _serve(settings, collector, address)
@@ -67,25 +69,27 @@ def command(config_file: Path | None, serve: bool, listen: str, out: Path | None
 
 
 def collector_of(settings: Settings) -> SiteCollector:
-    """Return what asks the state file, the signs of life and the broker."""
-    # Imported here: Celery's settings come from these.
-    from tasks import current
+    """Return what asks the broker, the state file and the heartbeats."""
+    offerings, seen = settings.offerings, BrokerStatus()
 
-    current.use(settings)
-    from tasks import figures as broker_figures
+    def broker() -> Iterator[Sample]:
+        nonlocal seen
+        seen = picture.without_broker(settings) or inspection.look(settings, asks_workers=False)
+        return figures.of_broker(seen, offerings)
 
     sources = {
-        "state": partial(figures.of_state, settings),
-        "health": partial(figures.of_health, settings),
-        "broker": partial(broker_figures.of_broker, settings),
+        "broker": broker,
+        "state": lambda: figures.of_picture(picture.of_site(settings, offerings, seen)),
+        # Apart from the state file: a part that is silent because of it is seen.
+        "health": lambda: figures.of_heartbeats(heartbeat.last_heartbeats(settings.state_dir)),
     }
-    return SiteCollector(sources, (SiteAgentError, *broker_figures.FAILURES))
+    return SiteCollector(sources, (SiteAgentError, OSError))
 
 
 def _serve(settings: Settings, collector: SiteCollector, address: tuple[str, int]) -> int:
     def health() -> tuple[bool, str]:
-        found = healthz.of_parts(settings.state_dir, (), MAX_AGE_S)
-        return not any(each.problem for each in found), "".join(f"{each.line()}\n" for each in found)
+        found = healthz.of_parts(settings.state_dir, (), heartbeat.MAX_AGE_S)
+        return not probes.failed(found), "".join(f"{healthz.line(each)}\n" for each in found)
 
     try:
         endpoint = Endpoint(collector, address, health=health)

@@ -9,6 +9,8 @@ from typing import Any
 
 import click
 
+from agent.core.periods import span
+
 UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 WRITTEN = re.compile(r"(\d{1,6})([smhdw])")
 
@@ -51,13 +53,8 @@ MOMENT = Moment()
 
 
 def age(since: datetime) -> str:
-    """Return how long ago a time is, in its two biggest units: `2 d 5 h`."""
-    minutes = max(0, int((datetime.now(UTC) - since).total_seconds() // 60))
-    hours, minutes = divmod(minutes, 60)
-    days, hours = divmod(hours, 24)
-    if days:
-        return f"{days} d {hours} h"
-    return f"{hours} h {minutes} min" if hours else f"{minutes} min"
+    """Return how long ago a time is: `2 d 5 h`."""
+    return span(datetime.now(UTC) - since)
 
 
 def until(moment: datetime) -> str:
@@ -67,4 +64,4 @@ def until(moment: datetime) -> str:
         return "now"
     if seconds < 120:
         return f"in {seconds} s"
-    return f"in {age(datetime.now(UTC) - timedelta(seconds=seconds))}"
+    return f"in {span(timedelta(seconds=seconds))}"

@@ -4,33 +4,28 @@
 from __future__ import annotations
 
 import json
-import logging
 import os
 import re
-import sys
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from decimal import Decimal
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 import click
-from rich.console import Console, ConsoleOptions, RenderableType
-from rich.segment import Segment
-from rich.text import Text
 
 from agent.cli.output import echo
+from agent.config import load
 from agent.config.model import Mode, Offering, Settings
 from agent.core.account_names import uuid_hex
 from agent.core.errors import ConfigError, SiteAgentError
-from agent.core.printable import printable, printable_json
+from agent.core.printable import printable_json
 from agent.observability import apm, logs, sentry
-from agent.run import configuration
-
-log = logging.getLogger(__name__)
 
 Function = TypeVar("Function", bound=Callable[..., Any])
+Found = TypeVar("Found")
 
-PIPE_WIDTH = 1000
-# Where metrics are served unless somebody says otherwise.
+# Where metrics are served unless an option says otherwise.
 LOOPBACK = "127.0.0.1"
 METRICS_PORT = 9464
 BRIDGE_METRICS_PORT = 9465
@@ -41,7 +36,7 @@ ADDRESS = re.compile(
 EXIT_CHANGES = 3
 
 MODES = (Mode.ORDER_PROCESS, Mode.MEMBERSHIP_SYNC, Mode.REPORT)
-# Modes that change the cluster, and so can tell how far it is from what Waldur wants.
+# Modes that change the cluster, and so can compare it with what Waldur wants.
 STEERING = (Mode.ORDER_PROCESS, Mode.MEMBERSHIP_SYNC)
 
 mode_argument = click.argument("mode", metavar="MODE", type=click.Choice([mode.value for mode in MODES]))
@@ -90,15 +85,20 @@ def exit_code_option(condition: str) -> Callable[[Function], Function]:
     return click.option("--exit-code", is_flag=True, help=f"End with {EXIT_CHANGES} when {condition}.")
 
 
-def load_settings(config_file: Path | None) -> Settings:
-    """Return the settings, with logs and Sentry set up as they say. Raises ConfigError with every problem."""
-    settings, warnings = configuration.usable(config_file, os.environ)
+def read_settings(config_file: Path | None) -> Settings:
+    """Return the settings, with logs and Sentry set up as they say: for commands that start no backend, and load none.
+    What a backend finds wrong with its own keys is not asked; `settings.load_settings` does. Raises ConfigError.
+    """
+    settings = load.require(config_file, os.environ)
+    set_up(settings)
+    return settings
+
+
+def set_up(settings: Settings) -> None:
+    """Send log lines and errors where the settings say."""
     logs.set_up(settings.log_level, settings.log_format)
     sentry.set_up(settings)
     apm.set_up(settings)
-    for warning in warnings:
-        log.warning("%s", warning)
-    return settings
 
 
 def select_offerings(settings: Settings, offering_uuid: str | None) -> list[Offering]:
@@ -114,28 +114,42 @@ def select_offerings(settings: Settings, offering_uuid: str | None) -> list[Offe
     return [offering]
 
 
+def served_offerings(settings: Settings, offering_uuid: str | None, mode: Mode) -> list[Offering]:
+    """Return those of them that have a backend for the mode; say so where none has."""
+    served = [each for each in select_offerings(settings, offering_uuid) if each.backend_of(mode)]
+    if not served:
+        echo(f"no offering here has a backend for {mode}: is its key in the configuration?", err=True)
+    return served
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome(Generic[Found]):
+    """What a command found of one offering, or the error that kept it from that."""
+
+    offering: Offering
+    found: Found | None = None
+    error: SiteAgentError | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        error = str(self.error) if self.error else None
+        return {"offering": self.offering.uuid, "name": self.offering.name, "error": error}
+
+
+def of_each(offerings: Iterable[Offering], work: Callable[[Offering], Found]) -> list[Outcome[Found]]:
+    """Do something with each offering. What stops one stops no other."""
+    outcomes: list[Outcome[Found]] = []
+    for offering in offerings:
+        try:
+            outcomes.append(Outcome(offering, work(offering)))
+        except SiteAgentError as error:
+            outcomes.append(Outcome(offering, error=error))
+    return outcomes
+
+
 def print_json(document: Any) -> None:
     click.echo(  # noqa: TID251  (JSON keeps its own escapes)
         printable_json(json.dumps(document, ensure_ascii=False, default=str))
     )
-
-
-class CleanConsole(Console):
-    """A console that cleans every text before it is laid out, cells of tables too."""
-
-    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
-        if isinstance(renderable, Text):
-            renderable = renderable.copy()
-            renderable.plain = printable(renderable.plain)
-        elif isinstance(renderable, str):
-            renderable = printable(renderable)
-        return super().render(renderable, options)
-
-
-def console(*, stderr: bool = False) -> Console:
-    """Return a console for tables. In a pipe, or in the mail of cron, rows are not folded."""
-    stream = sys.stderr if stderr else sys.stdout
-    return CleanConsole(file=stream, width=None if stream.isatty() else PIPE_WIDTH)
 
 
 def print_error(offering: Offering, error: SiteAgentError) -> None:
@@ -143,8 +157,9 @@ def print_error(offering: Offering, error: SiteAgentError) -> None:
     echo(f"error: {offering.name}: {error}", fg="red", err=True)
 
 
-def print_unserved(mode: str) -> None:
-    echo(f"no offering here has a backend for {mode}: is its key in the configuration?", err=True)
+def amount_text(amount: Decimal | None) -> str | None:
+    """Return an amount for JSON, as it is sent to Waldur; None for what is unknown."""
+    return None if amount is None else f"{amount:f}"
 
 
 def number(count: int, noun: str) -> str:

@@ -17,8 +17,9 @@ import click
 import jinja2
 from jinja2.sandbox import SandboxedEnvironment
 
-from agent.cli.options import config_option, load_settings, print_json
+from agent.cli.options import config_option, print_json
 from agent.cli.output import echo
+from agent.cli.settings import load_settings
 from agent.core.account_names import uuid_hex
 from agent.core.bounded_json import read_json
 from agent.core.errors import SiteAgentError
@@ -62,7 +63,16 @@ def _variable(text: str) -> tuple[str, Any]:
 def command(**given: Any) -> int:
     """Make an order from a template and check it; carry out nothing. Exit code 1 when it is no good order."""
     if given["list_templates"]:
-        return _list(given["template_dir"])
+        folder = given["template_dir"]
+        found = sorted(file.relative_to(folder).as_posix() for file in folder.rglob("*.json"))
+        echo(
+            *(
+                ["Available templates:", *(f"  - {name}" for name in found)]
+                if found
+                else ["No templates found"]
+            )
+        )
+        return 0
     if bool(given["template"]) == bool(given["order_file"]):
         raise OrderRefused("give either --template or --order-file")
     started_s = time.monotonic()
@@ -96,12 +106,6 @@ def command(**given: Any) -> int:
     else:
         _print(result, is_verbose=given["verbose"])
     return 1 if errors else 0
-
-
-def _list(folder: Path) -> int:
-    found = sorted(file.relative_to(folder).as_posix() for file in folder.rglob("*.json"))
-    echo(*(["Available templates:", *(f"  - {name}" for name in found)] if found else ["No templates found"]))
-    return 0
 
 
 def _order_text(given: Mapping[str, Any], offering_uuid: str) -> str:

@@ -11,7 +11,6 @@ from typing import Any
 from agent.cli.moments import age
 from agent.cli.options import number
 from agent.core.errors import cause_of
-from agent.state.untold_usage import UntoldUsage
 
 HOMES_WAIT = {
     "waiting": "for users that this head node does not know yet",
@@ -27,24 +26,31 @@ REPEATED = "as above"
 
 @dataclass(frozen=True, slots=True)
 class PassText:
-    """One pass in words. `done`: what it did, by kind where no resource needed anything, empty where an error ended it
-    before; `more`: homes that are not there yet, failures, and notes.
-    """
+    """One pass in words."""
 
     ended: str
     result: str
+    # What it did, by kind where no resource needed anything, empty where an error ended it before.
     done: str
     seconds: str
+    # Homes that are not there yet, failures, and notes.
     more: tuple[str, ...]
     subject: str = ""
 
 
 def pass_text(entry: Mapping[str, Any], said: set[str] | None = None) -> PassText:
-    """Return what is written of a pass. Damaged: raises AttributeError, KeyError, TypeError, ValueError.
+    """Return what is written of a pass; that it cannot be read, where that is so.
 
     `said`: the causes of failures, and notes, that other passes of the same offering have named; this one's are added.
     Each is named once.
     """
+    try:
+        return _text(entry, set() if said is None else said)
+    except (AttributeError, KeyError, TypeError, ValueError):
+        return PassText("some time ago", "a pass ended", "what is written of it cannot be read", "? s", ())
+
+
+def _text(entry: Mapping[str, Any], said: set[str]) -> PassText:
     try:
         ended = f"{age(datetime.fromisoformat(entry['ended']))} ago"
     except (KeyError, TypeError, ValueError):
@@ -65,14 +71,9 @@ def pass_text(entry: Mapping[str, Any], said: set[str] | None = None) -> PassTex
         str(entry.get("result")),
         done,
         f"{entry.get('seconds')} s",
-        (*more, *_news(entry, set() if said is None else said)),
+        (*more, *_news(entry, said)),
         str(entry.get("subject") or ""),
     )
-
-
-def untold_text(found: UntoldUsage) -> str:
-    """Return the last usage of an ended resource that is not in Waldur."""
-    return f"usage of {found.account} in {found.month} is not in Waldur: {found.figures} ({found.why})"
 
 
 def _news(entry: Mapping[str, Any], said: set[str]) -> list[str]:

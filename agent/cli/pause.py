@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from agent.cli import full_passes
-from agent.cli.options import config_option, load_settings, select_offerings
+from agent.cli.options import config_option, read_settings, select_offerings
 from agent.cli.output import echo
 from agent.core.errors import SiteAgentError, StateError
 from agent.state import journal, pauses
@@ -21,7 +21,7 @@ from agent.state import journal, pauses
 @click.option("--reason", default="", help="Why; `status` shows it.")
 def command(offering_uuid: str, config_file: Path | None, off: bool, reason: str) -> int:
     """Pause an offering: its passes look and plan, and change nothing. Holds for all workers of this head node."""
-    settings = load_settings(config_file)
+    settings = read_settings(config_file)
     (offering,) = select_offerings(settings, offering_uuid)
     by = journal.operator()
     try:
@@ -31,7 +31,7 @@ def command(offering_uuid: str, config_file: Path | None, off: bool, reason: str
             pauses.pause(settings.state_dir, offering, by=by, reason=reason)
     except StateError as error:
         raise SiteAgentError(f"nothing is changed: {error}") from error
-    said = "goes on" if off else f"is paused; `pause {offering.uuid} --off` lets it go on"
+    said = "goes on" if off else f"is paused; `pause {offering.uuid} --off` ends the pause"
     text = "resumed" if off else " ".join(filter(None, ("paused", reason and f"({reason})")))
     journal.note(settings.state_dir, offering, f"{text} the offering", by=by)
     if off and offering.policy.paused:

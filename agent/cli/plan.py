@@ -16,16 +16,15 @@ from agent.cli.options import (
     config_option,
     exit_code_option,
     json_option,
-    load_settings,
     mode_argument,
     offering_option,
     parse_uuid,
     print_error,
     print_json,
-    print_unserved,
-    select_offerings,
+    served_offerings,
 )
 from agent.cli.output import echo
+from agent.cli.settings import load_settings
 from agent.config.model import Mode, Offering, Settings
 from agent.core.errors import SiteAgentError
 from agent.run.preview import files as plan_files
@@ -56,7 +55,7 @@ class OfferingPlan:
         }
 
     def lines(self) -> list[str]:
-        """Return what happens, what is held or left out and why, and what else should be known."""
+        """Return what happens, what is held or skipped and why, and what else should be known."""
         plan = self.plan
         if plan is None:
             return []
@@ -66,7 +65,7 @@ class OfferingPlan:
                 f"held: plan {held.short_id} ({held.scope}): {held.reason}; `approve {held.short_id}` releases it"
             )
             lines += [f"  {action.line()}" for action in held.actions]
-        lines += [f"left out: {r.action.line()}: {r.sentence}" for r in plan.refused]
+        lines += [f"skipped: {r.action.line()}: {r.sentence}" for r in plan.refused]
         lines += [f"note: {note}" for note in plan.notes]
         for result in plan.unplanned:
             about = result.as_json()
@@ -112,14 +111,12 @@ def command(
     if as_json and as_commands:
         raise click.UsageError("--json and --commands are two ways to print one plan: choose one.")
     settings = load_settings(config_file)
-    served = [o for o in select_offerings(settings, offering_uuid) if o.backend_of(Mode(mode))]
+    served = served_offerings(settings, offering_uuid, Mode(mode))
     check_scope(mode, len(served), resource_uuid, out)
     planned = [
         plan_offering(settings, offering, Mode(mode), as_commands=as_commands, resource_uuid=resource_uuid)
         for offering in served
     ]
-    if not served:
-        print_unserved(mode)
     if as_json:
         print_json({"offerings": [each.as_json() for each in planned]})
     else:
@@ -139,7 +136,7 @@ def check_scope(mode: str, offerings: int, resource_uuid: str | None, out: Path 
     if resource_uuid and (mode != Mode.MEMBERSHIP_SYNC or offerings != 1 or out):
         raise click.UsageError(
             "--resource shows the membership plan of one resource of one offering: choose it with --offering, and "
-            "leave out --out, which is about all of them."
+            "omit --out, which is about all of them."
         )
     if out and offerings != 1:
         raise click.UsageError("--out writes the plan of one offering: choose it with --offering.")

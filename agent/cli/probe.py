@@ -14,10 +14,10 @@ import click
 from agent.cli import healthz
 from agent.cli.options import config_option
 from agent.cli.output import echo
-from agent.config.environment import HEARTBEAT_PATH
+from agent.config import load
 from agent.config.model import Offering
+from agent.core.checks import CheckState
 from agent.core.errors import SiteAgentError
-from agent.run import configuration
 from agent.run.site import client
 from agent.waldur.me import whoami
 
@@ -32,14 +32,14 @@ READY_S = 5.0
     default=300,
     show_default=True,
     metavar="SECONDS",
-    help="Of the last sign of life.",
+    help="Of the last heartbeat.",
 )
 @click.option(
     "--readiness-timeout", type=float, default=READY_S, show_default=True, metavar="SECONDS",
     help="So long Waldur may take to answer.",
 )  # fmt: skip
 @click.option(
-    "--heartbeat-path", metavar="FILE", help="Look at this file. Default: the signs of all parts here."
+    "--heartbeat-path", metavar="FILE", help="Look at this file. Default: the heartbeats of all parts here."
 )
 @click.option("--liveness-only", is_flag=True, help="Do not ask Waldur.")
 def command(
@@ -49,13 +49,13 @@ def command(
     heartbeat_path: str | None,
     liveness_only: bool,
 ) -> int:
-    """Tell whether the agent lives, and whether Waldur answers for one offering at least. Exit code 1 when not."""
-    settings, _ = configuration.usable(config_file, os.environ)
-    file = heartbeat_path or os.environ.get(HEARTBEAT_PATH, "").strip()
+    """Check whether the agent lives, and whether Waldur answers for one offering at least. Exit code 1 when not."""
+    settings = load.require(config_file, os.environ)
+    file = heartbeat_path or settings.heartbeat_path
     found = (
         [healthz.of_file(Path(file), max_age)] if file else healthz.of_parts(settings.state_dir, (), max_age)
     )
-    problems = [each.line() for each in found if each.problem]
+    problems = [healthz.line(each) for each in found if each.state is not CheckState.OK]
     if not problems and not liveness_only and not _is_any_reached(settings.offerings, readiness_timeout):
         problems = [f"Waldur answers for no offering within {readiness_timeout:g} s"]
     echo(*problems, err=True)
@@ -66,15 +66,15 @@ def command(
 
 def _is_any_reached(offerings: tuple[Offering, ...], timeout_s: float) -> bool:
     """Return whether Waldur answers for one offering whose token it knows. What is slower than the time counts as away,
-    and nobody waits for it.
+    and is not waited for.
     """
-    answers: queue.Queue[bool] = queue.Queue()
+    reached: queue.Queue[bool] = queue.Queue()
     for offering in offerings:
-        threading.Thread(target=lambda each=offering: answers.put(_is_reached(each)), daemon=True).start()
+        threading.Thread(target=lambda each=offering: reached.put(_is_reached(each)), daemon=True).start()
     until_s = time.monotonic() + timeout_s
     for _ in offerings:
         try:
-            if answers.get(timeout=max(0.0, until_s - time.monotonic())):
+            if reached.get(timeout=max(0.0, until_s - time.monotonic())):
                 return True
         except queue.Empty:
             return False

@@ -10,20 +10,17 @@ import click
 from agent.cli.options import (
     config_option,
     json_option,
-    load_settings,
     offering_option,
     print_json,
-    print_unserved,
-    select_offerings,
+    served_offerings,
 )
 from agent.cli.output import echo
-from agent.cli.run import print_passes
+from agent.cli.run import pass_each, print_passes
+from agent.cli.settings import load_settings
 from agent.config.model import Mode
-from agent.core.errors import SiteAgentError
-from agent.run import log_shipping
 from agent.run.membership import rebuild
-from agent.run.results import PassReport, summary
-from agent.run.site import connect
+from agent.run.results import summary
+from agent.run.service import log_shipping
 
 MODE = Mode.MEMBERSHIP_SYNC
 
@@ -35,22 +32,13 @@ MODE = Mode.MEMBERSHIP_SYNC
 def command(config_file: Path | None, offering_uuid: str | None, as_json: bool) -> int:
     """Make accounts again that Waldur names and the cluster has lost, after its database was emptied for example.
 
-    The first call shows the plan and writes it down; `approve` lets it go, and the next call carries it out. Limits and
-    members are those that Waldur has now. What stands is left alone. Exit code 1 when something needs a look.
+    The first call shows the plan and writes it down; `approve` releases it, and the next call carries it out. Limits
+    and members are those that Waldur has now. What stands is left alone. Exit code 1 when something needs a look.
     """
     settings = load_settings(config_file)
     log_shipping.set_up(settings)
-    passed = []
-    for offering in select_offerings(settings, offering_uuid):
-        if not offering.backend_of(MODE):
-            continue
-        try:
-            report = rebuild.run_pass(connect(settings, offering, MODE))
-        except SiteAgentError as error:
-            report = PassReport(MODE, offering.uuid, offering.name, error=error)
-        passed.append((offering, report))
-    if not passed:
-        print_unserved(MODE)
+    served = served_offerings(settings, offering_uuid, MODE)
+    passed = pass_each(settings, served, MODE, rebuild.run_pass)
     if as_json:
         print_json(summary(report for _, report in passed))
     else:
@@ -61,7 +49,7 @@ def command(config_file: Path | None, offering_uuid: str | None, as_json: bool) 
                 for action in held.actions:
                     echo(f"  {action.line()}")
                 echo(
-                    f"Nothing of it is done. `approve {held.short_id}` lets it go; then call `rebuild` again."
+                    f"Nothing of it is done. `approve {held.short_id}` releases it; then call `rebuild` again."
                 )
             if not report.results and not report.error:
                 echo(f"{offering.name}: every account that Waldur names is on the cluster")

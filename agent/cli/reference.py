@@ -2,7 +2,7 @@
 """The reference's console scripts under their own names and options, so that a site's habits keep working.
 
 Their exit codes are the reference's: a wrong configuration is 1, a wrong option 2, and what fails for one component,
-home or month only is told, with 0.
+home or month only is printed, with 0.
 """
 
 from __future__ import annotations

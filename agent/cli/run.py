@@ -3,34 +3,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import click
 from rich.table import Table
 from rich.text import Text
 
+from agent.cli.console import PIPE_WIDTH, console
 from agent.cli.options import (
     MODE_EPILOG,
-    PIPE_WIDTH,
     config_option,
-    console,
     json_option,
-    load_settings,
     mode_argument,
     number,
     offering_option,
     print_error,
     print_json,
-    print_unserved,
-    select_offerings,
+    served_offerings,
 )
 from agent.cli.output import echo
-from agent.config.model import Mode, Offering
+from agent.cli.settings import load_settings
+from agent.config.model import Mode, Offering, Settings
 from agent.core.errors import SiteAgentError
-from agent.run import log_shipping
 from agent.run.passes import PASSES
 from agent.run.results import OrderResult, PassReport, ResourceResult, Result, summary
-from agent.run.site import connect
+from agent.run.service import log_shipping
+from agent.run.site import Site, connect
 
 STYLES = {"done": "green", "failed": "red", "stuck": "red", "retry": "yellow", "waiting": "cyan"}
 
@@ -56,16 +55,8 @@ def command(mode: str, once: bool, config_file: Path | None, offering_uuid: str 
         )
     settings = load_settings(config_file)
     log_shipping.set_up(settings)
-    served = [o for o in select_offerings(settings, offering_uuid) if o.backend_of(Mode(mode))]
-    passed = []
-    for offering in served:
-        try:
-            report = PASSES[Mode(mode)](connect(settings, offering, Mode(mode)))
-        except SiteAgentError as error:
-            report = PassReport(Mode(mode), offering.uuid, offering.name, error=error)
-        passed.append((offering, report))
-    if not served:
-        print_unserved(mode)
+    served = served_offerings(settings, offering_uuid, Mode(mode))
+    passed = pass_each(settings, served, Mode(mode), PASSES[Mode(mode)])
     if as_json:
         print_json(summary(report for _, report in passed))
     else:
@@ -73,6 +64,20 @@ def command(mode: str, once: bool, config_file: Path | None, offering_uuid: str 
     if not served:
         return 2
     return 1 if any(report.failed for _, report in passed) else 0
+
+
+def pass_each(
+    settings: Settings, offerings: Iterable[Offering], mode: Mode, run: Callable[[Site], PassReport]
+) -> Passed:
+    """Run a pass over each offering; what keeps one from it is in its report, and stops no other."""
+    passed = []
+    for offering in offerings:
+        try:
+            report = run(connect(settings, offering, mode))
+        except SiteAgentError as error:
+            report = PassReport(mode, offering.uuid, offering.name, error=error)
+        passed.append((offering, report))
+    return passed
 
 
 def print_passes(passed: Passed) -> None:

@@ -31,8 +31,8 @@ from simulator.world.seed import Scenario
 def command(port: int, age: str, customers: int, projects: int, members: int, as_json: bool) -> int:
     """Run a simulated Waldur on loopback. Orders are placed through /control/ (docs/simulated-waldur.md)."""
     scenario = Scenario(customers=customers, projects_per_customer=projects, members_per_project=members)
-    stops = {signal.SIGINT, signal.SIGTERM}
-    signal.pthread_sigmask(signal.SIG_BLOCK, stops)
+    stop_signals = {signal.SIGINT, signal.SIGTERM}
+    signal.pthread_sigmask(signal.SIG_BLOCK, stop_signals)
     waldur = SimulatedWaldur(age, scenario=scenario, port=port)
     try:
         waldur.start()
@@ -51,6 +51,6 @@ def command(port: int, age: str, customers: int, projects: int, members: int, as
         for name, value in facts.items():
             echo(f"{name}: {', '.join(value) if isinstance(value, list) else value}")
         echo("Ctrl-C stops it.")
-    signal.sigwait(stops)
+    signal.sigwait(stop_signals)
     waldur.stop()
     return 0

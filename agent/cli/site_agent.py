@@ -11,14 +11,15 @@ import click
 
 from agent import __version__
 from agent.cli.bridge import new_bridge
-from agent.cli.options import config_option, load_settings
+from agent.cli.options import config_option
 from agent.cli.output import echo
 from agent.cli.plan import plan_offering
+from agent.cli.settings import load_settings
 from agent.config.model import Settings
 from agent.host import running
 from agent.host.running import Agent
-from agent.run import services
-from agent.run.services import Service
+from agent.run.service import services
+from agent.run.service.services import Service
 
 log = logging.getLogger(__name__)
 
@@ -35,7 +36,7 @@ log = logging.getLogger(__name__)
 @config_option
 @click.option("--dry-run", is_flag=True, help="Print what a pass would do now, change nothing, and end.")
 def command(mode: str, config_file: Path | None, dry_run: bool) -> int:
-    """Run one service in this process until it is told to stop, as the reference does: no broker is needed.
+    """Run one service in this process until it is asked to stop, as the reference does: no broker is needed.
 
     The passes are those of the workers. For several head nodes, retries that survive a restart and Flower use
     `celery -A tasks worker` and `beat`, or `waldur-site-cluster cluster`.

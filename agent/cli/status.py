@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
 """`status`: each offering's mode, pause, held plans, stuck orders and last passes, from this head node's files; then
-queues, workers and beat, from the broker. Where it is away, one line says so.
+queues, workers and beat, from the broker, or one line where it is away; and the heartbeats of the parts on this host.
 """
 
 from __future__ import annotations
@@ -11,26 +11,33 @@ from typing import Any
 
 import click
 
-from agent.cli import status_page
+from agent.cli import healthz
 from agent.cli.approve import plan_lines
 from agent.cli.moments import age, until
 from agent.cli.options import (
     config_option,
     json_option,
-    load_settings,
     number,
     offering_option,
     print_json,
+    read_settings,
     select_offerings,
 )
 from agent.cli.output import echo
-from agent.cli.pass_text import pass_text, untold_text
-from agent.config.model import Mode
-from agent.run import status
-from agent.run.status import BrokerStatus, ModeStatus, OfferingStatus, SiteStatus, StuckOrder
+from agent.cli.pass_text import pass_text
+from agent.config.model import Mode, Settings
+from agent.run.diagnosis import faults, picture
+from agent.run.diagnosis.picture import (
+    BrokerStatus,
+    ModeStatus,
+    OfferingStatus,
+    Picture,
+    StuckOrder,
+    unreported_text,
+)
 
 PASSES_SHOWN = 3
-LEFT_OUT_SHOWN = 3
+SKIPPED_SHOWN = 3
 
 
 @click.command()
@@ -45,17 +52,17 @@ def command(
     config_file: Path | None, offering_uuid: str | None, as_json: bool, page: Path | None, every_s: int | None
 ) -> int:
     """Show each offering's mode, what waits for a person or for time and why, the last passes, queues and workers."""
-    # Imported here: only who needs the broker pays for its libraries.
-    from tasks import inspection
-
     if every_s is not None and page is None:
         raise click.UsageError("--every is for a page: add --html FILE.")
-    settings = load_settings(config_file)
+    settings = read_settings(config_file)
     offerings = select_offerings(settings, offering_uuid)
     if page is not None:
-        status_page.keep(page, settings, offerings, lambda: inspection.look(settings), every_s)
+        # Imported here: it loads the backends, for the usage.
+        from agent.cli import status_page
+
+        status_page.keep(page, settings, offerings, lambda: _broker(settings), every_s)
         return 0
-    found = status.of_site(settings, offerings, inspection.look(settings))
+    found = picture.of_site(settings, offerings, _broker(settings))
     if as_json:
         print_json(found.as_json())
     else:
@@ -63,10 +70,20 @@ def command(
     return 0
 
 
-def lines(found: SiteStatus) -> list[str]:
+def _broker(settings: Settings) -> BrokerStatus:
+    if needless := picture.without_broker(settings):
+        return needless
+    # Imported here: only who needs the broker pays for its libraries, a third of the time of `status`.
+    from tasks.queue import inspection
+
+    return inspection.look(settings)
+
+
+def lines(found: Picture) -> list[str]:
     """Return the status as people read it in a terminal."""
     text = [line for each in found.offerings for line in _offering_lines(each)]
-    return [*text, *_broker_lines(found.broker)]
+    here = (f"on this host: {healthz.line(each)}" for each in faults.of_parts(found))
+    return [*text, *_broker_lines(found.broker), *here]
 
 
 def _offering_lines(found: OfferingStatus) -> Iterator[str]:
@@ -74,14 +91,14 @@ def _offering_lines(found: OfferingStatus) -> Iterator[str]:
     yield f"{offering.name} ({offering.uuid})"
     yield f"  mode: {offering.policy.mode}"
     if found.paused:
-        yield f"  paused {found.paused}; `pause {offering.uuid} --off` lets it go on"
+        yield f"  paused {found.paused}; `pause {offering.uuid} --off` ends the pause"
     for plan in found.held:
         yield from plan_lines(plan, indent="  ")
     for order in found.stuck:
         yield from _stuck_lines(order)
-    for untold in found.untold:
-        yield f"  {untold_text(untold)}"
-        yield f"    put it right in Waldur, then `forget untold-usage --offering {offering.uuid}`"
+    for unreported in found.unreported:
+        yield f"  {unreported_text(unreported)}"
+        yield f"    put it right in Waldur, then `forget unreported-usage --offering {offering.uuid}`"
     said: set[str] = set()
     for mode in found.modes:
         yield from _mode_lines(mode, said)
@@ -98,21 +115,18 @@ def _stuck_lines(order: StuckOrder) -> Iterator[str]:
 
 def _mode_lines(found: ModeStatus, said: set[str]) -> Iterator[str]:
     """Yield what is to be said of a mode. `said`: what its offering's other passes have said of themselves."""
-    mode, ignored, ended, drift = found.mode, found.left_out, found.passes, found.drift
+    mode, ignored, ended, drift = found.mode, found.skipped, found.passes, found.drift
     if found.stopped:
         yield f"  {mode} is off: {found.stopped}"
     if ignored.count:
-        yield f"  {mode}: {number(ignored.count, 'action')} left out since {ignored.since}"
-        yield from (f"    {line}" for line in ignored.lines[:LEFT_OUT_SHOWN])
-        if (more := ignored.count - LEFT_OUT_SHOWN) > 0:
+        yield f"  {mode}: {number(ignored.count, 'action')} skipped since {ignored.since}"
+        yield from (f"    {line}" for line in ignored.lines[:SKIPPED_SHOWN])
+        if (more := ignored.count - SKIPPED_SHOWN) > 0:
             yield f"    and {more} more"
     if not ended:
         yield f"  {mode}: no pass has ended on this head node yet"
     for entry in ended[:PASSES_SHOWN]:
-        try:
-            yield from _pass_lines(mode, entry, said)
-        except (AttributeError, KeyError, TypeError, ValueError):
-            yield f"  {mode}: a pass ended, and what is written of it cannot be read"
+        yield from _pass_lines(mode, entry, said)
     if ended and found.last_good is None:
         yield f"  {mode}: none of the passes that are remembered went well"
     elif found.last_good and found.last_good != found.last_pass:
@@ -134,7 +148,8 @@ def _broker_lines(found: BrokerStatus) -> Iterator[str]:
     yield f"broker {found.url}"
     for queue in found.queues:
         served = f"served by {', '.join(queue.workers)}" if queue.workers else "NO WORKER SERVES IT"
-        yield f"  queue {queue.name}: {number(queue.waiting, 'task')} waiting, {served}"
+        waiting = "an unknown number of tasks" if queue.waiting is None else number(queue.waiting, "task")
+        yield f"  queue {queue.name}: {waiting} waiting, {served}"
     if found.unacknowledged:
         yield f"  {number(found.unacknowledged, 'task')} taken and not done yet"
     for worker in found.workers:

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import click
 
-from agent.cli.options import config_option, load_settings, offering_option, print_error, select_offerings
+from agent.cli.options import config_option, offering_option, print_error, select_offerings
 from agent.cli.output import echo
+from agent.cli.run import pass_each
+from agent.cli.settings import load_settings
 from agent.config.model import Mode
-from agent.core.errors import SiteAgentError
 from agent.run import passes
-from agent.run.site import connect
 
 
 @click.command()
@@ -23,23 +23,19 @@ def command(config_file: Path | None, offering_uuid: str | None) -> int:
     something failed.
     """
     settings = load_settings(config_file)
-    is_failed = False
+    served = []
     for offering in select_offerings(settings, offering_uuid):
-        if not offering.backend_of(Mode.MEMBERSHIP_SYNC):
+        if offering.backend_of(Mode.MEMBERSHIP_SYNC):
+            served.append(offering)
+        else:
             echo(f"{offering.name}: no names are given: it has no membership_sync_backend")
-            continue
-        try:
-            report = passes.name_offering_users(connect(settings, offering, Mode.MEMBERSHIP_SYNC))
-            error = report.error
-        except SiteAgentError as refusal:
-            error = refusal
-        if error is not None:
-            print_error(offering, error)
-            is_failed = True
+    passed = pass_each(settings, served, Mode.MEMBERSHIP_SYNC, passes.name_offering_users)
+    for offering, report in passed:
+        if report.error is not None:
+            print_error(offering, report.error)
             continue
         echo(*(f"{offering.name}: {each.action.line()}" for each in report.outcomes if each.done))
         echo(*(f"{offering.name}: {problem}" for problem in report.problems), err=True)
         done = sum(each.done for each in report.outcomes)
         echo(f"{offering.name}: {done} changes, {len(report.outcomes) - done} failed")
-        is_failed = is_failed or report.failed
-    return 1 if is_failed else 0
+    return 1 if any(report.failed for _, report in passed) else 0

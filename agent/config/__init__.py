@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: MIT
-"""From YAML and environment to frozen settings. Below here nobody sees a dict of keys or `os.environ`."""
+"""From YAML and environment to frozen settings. No other package reads a dict of keys or `os.environ`."""

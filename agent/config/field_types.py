@@ -1,12 +1,10 @@
 # SPDX-License-Identifier: MIT
-"""The types of a key's value. Each function returns what YAML gave, converted, or raises ValidationError.
-
-The sentence of the error goes on after "`key`" and says what to write instead. Numbers and switches may be text too.
+"""Field types of keys beyond marshmallow's own, and the converters of texts: each returns the value, or raises
+ValidationError with what to write instead. `agent.config.reading` puts the key and the wrong value before it.
 """
 
 from __future__ import annotations
 
-import math
 import re
 import shlex
 from collections.abc import Callable, Mapping
@@ -14,19 +12,21 @@ from typing import Any
 from urllib.parse import urlsplit
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from marshmallow import ValidationError
+from marshmallow import ValidationError, fields, validate
 
 from agent.config.secret import mask_url
 from agent.core.account_names import uuid_hex
 
 LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
-TRUE_WORDS = frozenset({"true", "yes", "on", "1", "t", "y"})
-FALSE_WORDS = frozenset({"false", "no", "off", "0", "f", "n"})
-MAX_UMASK = 0o777
+# Other spellings that Python's logging takes.
+_LEVEL_ALIASES = {"WARN": "WARNING", "FATAL": "CRITICAL"}
+BROKERS = ("redis://", "rediss://", "redis+socket://", "sentinel://", "amqp://", "amqps://", "pyamqp://")
 QUEUE_NAME = re.compile(r"[A-Za-z0-9_.-]+")
+# And halves of characters, which no file and no command can have. Tabs and ends of lines may be meant.
+_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff]")
 
 
-def shown(value: object) -> str:
+def displayed(value: object) -> str:
     """Return a value for a message: short, and without anything inside it that could be a secret."""
     if isinstance(value, Mapping):
         return "a map"
@@ -38,231 +38,246 @@ def shown(value: object) -> str:
     return words if len(words) <= 60 else f"{words[:57]}..."
 
 
-def text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise ValidationError(f"is {shown(value)}; text is needed: put it in quotes")
-    return value.strip()
+def key_name(key: object) -> str:
+    """Return a key as text; YAML also allows numbers, dates and lists there."""
+    return key if isinstance(key, str) else displayed(key)
 
 
-def secret_text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise ValidationError("is not text; put it in quotes")
-    return value.strip()
+def printable(text: str) -> str:
+    """Return the text. Raises ValidationError where it has a control character."""
+    if _CONTROL.search(text):
+        raise ValidationError("it has a control character")
+    return text
 
 
-def text_or_number(value: Any) -> str:
-    """Return a name; some are digits only, such as a cluster called 2024."""
-    return shown(value) if isinstance(value, int | float) and not isinstance(value, bool) else text(value)
+class Text(fields.String):
+    """A text, with `strip` without white space around it, as `parse` converts it. `is_name`: a number is one too, such
+    as a cluster called 2024.
+    """
+
+    default_error_messages = {"invalid": "text is needed: put it in quotes"}  # noqa: RUF012 (as in marshmallow)
+
+    def __init__(
+        self, parse: Callable[[str], Any] = str, *, is_name: bool = False, strip: bool = True, **options: Any
+    ) -> None:
+        super().__init__(**options)
+        self.parse, self.is_name, self.strip = parse, is_name, strip
+        self.json_types = ("string", "number") if is_name else ("string",)
+        # Of a text that is one of several words, in more than one spelling.
+        self.json_pattern = ""
+
+    def _deserialize(self, value: Any, attr: str | None, data: Any, **kwargs: Any) -> Any:
+        if self.is_name and isinstance(value, int | float) and not isinstance(value, bool):
+            value = displayed(value)
+        text = printable(str(super()._deserialize(value, attr, data, **kwargs)))
+        try:
+            return self.parse(text.strip() if self.strip else text)
+        except ValueError as error:
+            raise ValidationError(str(error)) from error
 
 
-def flag(value: Any) -> bool:
-    word = value.strip().lower() if isinstance(value, str) else value
-    if isinstance(word, str | int | float):
-        if word in TRUE_WORDS or word == 1:
-            return True
-        if word in FALSE_WORDS or word == 0:
-            return False
-    raise ValidationError(f"is {shown(value)}; use true or false")
+class Whole(fields.Integer):
+    """A whole number; `2.0` and `"2"` are whole too, and 2.5 is not cut."""
+
+    def _format_num(self, value: Any) -> int:
+        if not float(value).is_integer():
+            raise ValueError
+        return value if isinstance(value, int) else int(float(value))
 
 
-def number(*, above: float | None = None, at_least: float | None = None) -> Callable[[Any], float]:
-    """Return a converter to a finite number greater than `above`, or from `at_least` on."""
-    wanted = "a number"
-    if above is not None:
-        wanted = f"a number greater than {above}"
-    elif at_least is not None:
-        wanted = f"a number of {at_least} or more"
+class Several(fields.List[Any]):
+    """A tuple, from a list without its nulls; from a single value too, where `or_one`."""
 
-    def convert(value: Any) -> float:
-        found = _number(value)
-        too_small = found is not None and (
-            (above is not None and found <= above) or (at_least is not None and found < at_least)
-        )
-        if found is None or too_small:
-            raise ValidationError(f"is {shown(value)}; use {wanted}")
+    default_error_messages = {"invalid": "write a list"}  # noqa: RUF012 (as in marshmallow)
+
+    def __init__(self, inner: Any, *, or_one: bool = False, **options: Any) -> None:
+        super().__init__(inner, **options)
+        self.or_one = or_one
+        self.json_types = ("array", *inner.json_types) if or_one else ("array",)
+
+    def _deserialize(self, value: Any, attr: str | None, data: Any, **kwargs: Any) -> Any:
+        if isinstance(value, list | tuple):
+            value = [each for each in value if each is not None]
+        elif self.or_one:
+            return (self.inner.deserialize(value),)
+        return tuple(super()._deserialize(value, attr, data, **kwargs))
+
+
+class Command(fields.Field[tuple[str, ...]]):
+    """The words of a command, from a list or from one text split as a shell does. `parse` judges them."""
+
+    json_types = ("array", "string")
+
+    def __init__(self, parse: Callable[[tuple[str, ...]], tuple[str, ...]] = tuple, **options: Any) -> None:
+        super().__init__(**options)
+        self.parse = parse
+
+    def _deserialize(self, value: Any, attr: str | None, data: Any, **kwargs: Any) -> tuple[str, ...]:
+        try:
+            words = shlex.split(value) if isinstance(value, str) else value
+        except ValueError as error:
+            raise ValidationError("a quote in it is not closed, so it cannot be split into words") from error
+        is_text = isinstance(value, str)  # in which an empty word is meant: it stands in quotes
+        if not isinstance(words, list | tuple) or not all(
+            isinstance(word, str) and (word or is_text) for word in words
+        ):
+            raise ValidationError("write a list of words, or one text, split as a shell does")
+        return self.parse(tuple(map(printable, words)))
+
+
+class Octal(fields.Field[int]):
+    """Rights in octal digits, which stand in quotes. Of a number without quotes `bare` makes the digits: YAML has read
+    0077 as octal, which is 63, and 770 as it stands. No bit but `allowed` is set, and all that are `needed`.
+    """
+
+    json_types = ("string", "integer")
+
+    def __init__(
+        self, wanted: str, *, allowed: int, needed: int = 0, bare: Callable[[int], str] = "{:o}".format
+    ) -> None:
+        super().__init__()
+        self.wanted, self.allowed, self.needed, self.bare = wanted, allowed, needed, bare
+
+    def _deserialize(self, value: Any, attr: str | None, data: Any, **kwargs: Any) -> int:
+        try:
+            is_number = isinstance(value, int) and not isinstance(value, bool)
+            found = int(self.bare(value) if is_number else value, 8)
+        except (ValueError, TypeError) as error:
+            raise ValidationError(self.wanted) from error
+        if found < 0 or found & ~self.allowed or found & self.needed != self.needed:
+            raise ValidationError(self.wanted)
         return found
 
-    return convert
+
+def name_text(parse: Callable[[str], Any] = str) -> Text:
+    """Return the type of a name, which may be digits only."""
+    return Text(parse, is_name=True)
 
 
-def whole(at_least: int | None = None, at_most: int | None = None) -> Callable[[Any], int]:
-    """Return a converter to a whole number within bounds; `2.0` and `"2"` are whole too."""
-    wanted = "a whole number"
-    if at_least is not None and at_most is not None:
-        wanted = f"a whole number from {at_least} to {at_most}"
+def names() -> Several:
+    """Return the type of names or patterns: a list, or a single one."""
+    return Several(name_text(needed), or_one=True)
+
+
+def whole(at_least: int | None = None, at_most: int | None = None) -> Whole:
+    """Return the type of a whole number within bounds."""
+    wanted = "use a whole number"
+    if at_least is not None:
+        wanted += f" of {at_least} or more" if at_most is None else f" from {at_least} to {at_most}"
+    return Whole(
+        validate=validate.Range(at_least, at_most, error=wanted),
+        error_messages={"invalid": wanted, "too_large": wanted},
+    )
+
+
+def number(*, above: float | None = None, at_least: float | None = None) -> fields.Float:
+    """Return the type of a finite number greater than `above`, or from `at_least` on."""
+    wanted = "use a number"
+    if above is not None:
+        wanted = f"use a number greater than {above}"
     elif at_least is not None:
-        wanted = f"a whole number of {at_least} or more"
-
-    def convert(value: Any) -> int:
-        found = _number(value)
-        inside = (
-            found is not None
-            and found.is_integer()
-            and (at_least is None or found >= at_least)
-            and (at_most is None or found <= at_most)
-        )
-        if found is None or not inside:
-            raise ValidationError(f"is {shown(value)}; use {wanted}")
-        return value if isinstance(value, int) else int(found)
-
-    return convert
+        wanted = f"use a number of {at_least} or more"
+    least = above if above is not None else at_least
+    return fields.Float(
+        validate=validate.Range(least, min_inclusive=above is None, error=wanted),
+        error_messages={"invalid": wanted, "too_large": wanted, "special": wanted},
+    )
 
 
-def choice(*allowed: str) -> Callable[[Any], str]:
-    def convert(value: Any) -> str:
-        if value not in allowed:
-            raise ValidationError(f"is {shown(value)}; use one of {', '.join(allowed)}")
-        return str(value)
-
-    return convert
+def flag() -> fields.Boolean:
+    return fields.Boolean(error_messages={"invalid": "use true or false"})
 
 
-def log_level(value: Any) -> str:
-    level = text(value).upper()
-    if level not in LOG_LEVELS:
-        raise ValidationError(f"is {shown(value)}; use one of {', '.join(LOG_LEVELS)}")
-    return level
+def choice(*allowed: str, parse: Callable[[str], str] = str) -> Text:
+    """Return the type of one of these words."""
+    wanted = f"use one of {', '.join(allowed)}"
+    return Text(parse, validate=validate.OneOf(allowed, error=wanted), error_messages={"invalid": wanted})
 
 
-def web_url(value: Any) -> str:
+def log_level() -> Text:
+    """Return the type of a level of the log, in any case."""
+    field = choice(*LOG_LEVELS, parse=lambda level: _LEVEL_ALIASES.get(level.upper(), level.upper()))
+    words = ("".join(f"[{c}{c.lower()}]" for c in level) for level in (*LOG_LEVELS, *_LEVEL_ALIASES))
+    field.json_pattern = f"^({'|'.join(words)})$"
+    return field
+
+
+def needed(text: str) -> str:
+    if not text:
+        raise ValidationError("it cannot be empty")
+    return text
+
+
+def web_url(address: str) -> str:
     """Return a URL that starts with http:// or https:// and names a host."""
-    address = text(value)
     if not address.lower().startswith(("http://", "https://")):
-        raise ValidationError(f"is {shown(value)}; it must start with http:// or https://")
+        raise ValidationError("it must start with http:// or https://")
     try:
         host, _ = urlsplit(address).hostname, urlsplit(address).port
     except ValueError as error:
-        raise ValidationError(f"is {shown(value)}; this is not a URL") from error
+        raise ValidationError("this is not a URL") from error
     if not host:
-        raise ValidationError(f"is {shown(value)}; the name of the host is missing")
+        raise ValidationError("the name of the host is missing")
     return address
 
 
-def api_url(value: Any) -> str:
+def api_url(address: str) -> str:
     """Return Waldur's address with the slash at its end that relative paths need."""
-    address = web_url(value)
-    return address if address.endswith("/") else f"{address}/"
+    return web_url(address) if address.endswith("/") else f"{web_url(address)}/"
 
 
-def optional_url(value: Any) -> str:
-    """As `web_url`; an empty text switches the thing off."""
-    return web_url(value) if text(value) else ""
+def optional_url(address: str) -> str:
+    """Return a URL as `web_url` does; an empty text switches the feature off."""
+    return web_url(address) if address else ""
 
 
-def secret_url(value: Any) -> str:
-    """As `optional_url`, for addresses that carry a key: the sentence does not show them."""
-    try:
-        return optional_url(value)
-    except ValidationError as error:
-        raise ValidationError("is not a URL that starts with http:// or https://") from error
-
-
-def broker_url(value: Any) -> str:
+def broker_url(address: str) -> str:
     """Return the broker's URL, or several with `;` between them.
 
     `rediss://` verifies the server's certificate unless the URL says otherwise: kombu 5.6 and 5.7 verify nothing where
     `ssl_cert_reqs` is absent, and the password would go to whoever answers.
     """
-    addresses = secret_text(value).split(";")
-    if addresses != [""] and not all("://" in address for address in addresses):
-        raise ValidationError("is not a URL; write something like redis://127.0.0.1:6379/0")
+    addresses = address.split(";")
+    if addresses != [""] and not all("://" in each for each in addresses):
+        raise ValidationError("write something like redis://127.0.0.1:6379/0")
+    if addresses != [""] and not all(each.startswith(BROKERS) for each in addresses):
+        raise ValidationError(f"the agent knows {', '.join(BROKERS)}")
     return ";".join(
-        f"{address}{'&' if '?' in address else '?'}ssl_cert_reqs=required"
-        if address.startswith("rediss://") and "ssl_cert_reqs=" not in address
-        else address
-        for address in addresses
+        f"{each}{'&' if '?' in each else '?'}ssl_cert_reqs=required"
+        if each.startswith("rediss://") and "ssl_cert_reqs=" not in each
+        else each
+        for each in addresses
     )
 
 
-def offering_uuid(value: Any) -> str:
+def offering_uuid(text: str) -> str:
     """Return 32 hex digits, from either spelling."""
     try:
-        return uuid_hex(text(value))
+        return uuid_hex(text)
     except ValueError as error:
         raise ValidationError(
-            f"is {shown(value)}; a uuid of 32 hex digits is needed, with or without dashes "
+            "a uuid of 32 hex digits is needed, with or without dashes "
             "(the offering's page in Waldur shows it under Integration, Credentials)"
         ) from error
 
 
-def time_zone(value: Any) -> ZoneInfo:
-    name = text(value)
+def time_zone(text: str) -> ZoneInfo:
     try:
-        return ZoneInfo(name or "UTC")
+        return ZoneInfo(text or "UTC")
     except (ZoneInfoNotFoundError, ValueError, OSError) as error:
-        sentence = f"is {shown(value)}: unknown timezone; use a name such as UTC or Europe/Tallinn"
-        raise ValidationError(sentence) from error
+        raise ValidationError("unknown timezone; use a name such as UTC or Europe/Tallinn") from error
 
 
-def queue_name(value: Any) -> str:
-    name = text_or_number(value)
-    if name and not QUEUE_NAME.fullmatch(name):
-        raise ValidationError(f"is {shown(value)}; use letters, digits, dot, dash and underscore")
-    return name
+def queue_name(text: str) -> str:
+    if text and not QUEUE_NAME.fullmatch(text):
+        raise ValidationError("use letters, digits, dot, dash and underscore")
+    return text
 
 
-def names(value: Any) -> tuple[str, ...]:
-    """Return names or patterns, from a list or a single one; numbers are names too."""
-    written = value if isinstance(value, list | tuple) else [value]
-    found = tuple(text_or_number(name) for name in written)
-    if not all(found):
-        raise ValidationError(f"is {shown(value)}; write a list of names")
-    return found
-
-
-def command_words(value: Any) -> tuple[str, ...]:
-    """Return the words of a command, from a list or from one text split as a shell does."""
-    if isinstance(value, list | tuple) and all(isinstance(word, str) and word for word in value):
-        return tuple(value)
-    if isinstance(value, str):
-        try:
-            return tuple(shlex.split(value))
-        except ValueError as error:
-            # Not shown: a password may stand in it.
-            raise ValidationError("cannot be split into words: a quote in it is not closed") from error
-    raise ValidationError(f"is {shown(value)}; write a list of words, or one text, split as a shell does")
-
-
-def program(value: Any) -> tuple[str, ...]:
-    """Return a program of the site with its arguments: a list of words, the first of them an absolute path."""
-    words = command_words(value)
-    if not words or not words[0].startswith("/") or any("\0" in word for word in words):
+def program(words: tuple[str, ...]) -> tuple[str, ...]:
+    """Return a program of the site with its arguments: the first word is an absolute path."""
+    if not words or not words[0].startswith("/"):
         raise ValidationError(
-            "needs the program with its absolute path first, such as [/etc/waldur/decide, --all]"
+            "the program is needed with its absolute path first, such as [/etc/waldur/decide, --all]"
         )
     return words
-
-
-def umask(value: Any) -> int:
-    """Return a umask, from octal digits in quotes. Without quotes YAML makes 63 of 0077, which is the same umask."""
-    found = -1
-    if isinstance(value, int) and not isinstance(value, bool):
-        found = value
-    elif isinstance(value, str):
-        try:
-            found = int(value.strip(), 8)
-        except ValueError:
-            found = -1
-    if not 0 <= found <= MAX_UMASK:
-        raise ValidationError(f'is {shown(value)}; write octal digits in quotes, from "0000" to "0777"')
-    return found
-
-
-def mapping(value: Any) -> Mapping[Any, Any]:
-    if not isinstance(value, Mapping):
-        raise ValidationError(f"is {shown(value)}; a map of keys is needed")
-    return value
-
-
-def anything(value: Any) -> Any:
-    return value
-
-
-def _number(value: Any) -> float | None:
-    if isinstance(value, bool) or not isinstance(value, int | float | str):
-        return None
-    try:
-        found = float(value)
-    except (ValueError, OverflowError):
-        return None
-    return found if math.isfinite(found) else None

@@ -11,7 +11,8 @@ from dataclasses import replace
 from difflib import get_close_matches
 from typing import Any
 
-from agent.config.field_types import shown
+from agent.config.field_types import key_name
+from agent.config.keys import WrongValue
 from agent.config.model import Mode, Problem, Severity
 
 
@@ -27,9 +28,15 @@ class Findings:
     def warn(self, path: str, message: str, *, strict_error: bool = False) -> None:
         self._problems.append(Problem(Severity.WARNING, path, message, strict_error))
 
-    def stop(self, path: str, message: str, modes: frozenset[Mode]) -> None:
-        """Add a value that stops modes of one offering. Its other modes go on, and so do the other offerings."""
-        self._problems.append(stopping(path, message, modes))
+    def refuse(self, path: str, message: str, effect: WrongValue | None) -> None:
+        """Add a value that cannot be used: an error of the whole file, unless its key has another effect. Where that
+        stops modes of one offering, its other modes go on, and so do the other offerings.
+        """
+        if effect is None:
+            self.error(path, message)
+        else:
+            sentence = f"{message}; {effect.sentence}"
+            self._problems.append(Problem(Severity.WARNING, path, sentence, True, effect.stopped_modes))
 
     def add(self, problems: Iterable[Problem]) -> None:
         self._problems.extend(problems)
@@ -42,25 +49,18 @@ class Findings:
         return tuple(self._problems)
 
 
-def stopping(path: str, message: str, modes: frozenset[Mode]) -> Problem:
-    """Return the problem of a value that stops modes of one offering; an error where the file is judged strictly."""
-    names = sorted(modes)
-    off = f"until then {', '.join(names)} {'is' if len(names) == 1 else 'are'} off for this offering"
-    return Problem(Severity.WARNING, path, f"{message}; {off}", True, modes)
-
-
-def unknown_keys(mapping: Mapping[Any, Any], known: Iterable[str], path: str) -> list[Problem]:
+def unknown_keys(written: Iterable[Any], known: Iterable[str], path: str) -> list[Problem]:
     """Return a warning for each key that is not `known`, with the nearest that is; `strict` makes it an error."""
     names = sorted(known)
     found: list[Problem] = []
-    for key in mapping:
+    for key in written:
         if key in names:
             continue
         name = key_name(key)
         near = get_close_matches(name.lower(), names, n=1)
         hint = f"; did you mean '{near[0]}'?" if near else ""
         message = f"unknown key '{name}'{hint}"
-        found.append(Problem(Severity.WARNING, below(path, name), message, strict_error=True))
+        found.append(Problem(Severity.WARNING, key_path(path, name), message, strict_error=True))
     return found
 
 
@@ -73,11 +73,11 @@ def without_effect(section: object, keys: Iterable[str], path: str, why: str) ->
     asked = {key_name(key) for key, value in section.items() if value not in (None, "", False, [], {}, ())}
     if found := sorted(asked.intersection(keys)):
         is_one = len(found) == 1
-        told = "it has no effect" if is_one else f"{', '.join(found)} have no effect"
-        yield Problem(Severity.WARNING, below(path, found[0]) if is_one else path, f"{told}: {why}")
+        effect = "it has no effect" if is_one else f"{', '.join(found)} have no effect"
+        yield Problem(Severity.WARNING, key_path(path, found[0]) if is_one else path, f"{effect}: {why}")
 
 
-def judged(problems: Iterable[Problem], *, strict: bool) -> tuple[Problem, ...]:
+def with_strict_errors(problems: Iterable[Problem], *, strict: bool) -> tuple[Problem, ...]:
     """Return the problems with those that `strict` marks as errors, where it is set."""
     return tuple(replace(p, severity=Severity.ERROR) if strict and p.strict_error else p for p in problems)
 
@@ -86,11 +86,11 @@ def has_errors(problems: Iterable[Problem]) -> bool:
     return any(p.severity is Severity.ERROR for p in problems)
 
 
-def below(path: str, key: str) -> str:
+def is_unusable(problems: Iterable[Problem]) -> bool:
+    """Return whether nothing can be made of the values: one is an error, or stops all modes."""
+    return any(p.severity is Severity.ERROR or p.stopped_modes == frozenset(Mode) for p in problems)
+
+
+def key_path(path: str, key: str) -> str:
     """Return the path of a key inside the map at `path`."""
     return f"{path}.{key}" if path else key
-
-
-def key_name(key: object) -> str:
-    """Return a key as text; YAML also allows numbers, dates and lists there."""
-    return key if isinstance(key, str) else shown(key)

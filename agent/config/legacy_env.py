@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from agent.config import field_types
-from agent.config.environment import variable
+from agent.config.environment import declared
+from agent.config.field_types import Text, choice
 from agent.config.findings import Findings
+from agent.config.keys import idle, key, keys_of
 from agent.config.model import Mode, Problem
 from agent.config.offering import BACKEND_KEYS, NOTHING_SCHEDULED
 from agent.config.sources import read_yaml
@@ -23,28 +24,58 @@ API_VARIABLES = ("WALDUR_API_URL", "WALDUR_API_TOKEN", "WALDUR_OFFERING_UUID")
 CONFIG_FILE = "WALDUR_CONFIG_FILE_PATH"
 DIRECTION = "WALDUR_SYNC_DIRECTION"
 MODE = "WALDUR_SITE_AGENT_MODE"
-USERNAME_SOURCE = "WALDUR_SLURM_USERNAME_SOURCE"
 TRES_FILE = "SLURM_TRES_CONFIG_PATH"
 # Seen from the cluster: pull fetches orders from Waldur, push sends usage and members to it.
 DIRECTIONS = {"pull": (Mode.ORDER_PROCESS,), "push": (Mode.REPORT, Mode.MEMBERSHIP_SYNC)}
-DEPLOYMENT_TYPES = ("docker", "native")
-SETTINGS = {
-    "default_account": ("SLURM_DEFAULT_ACCOUNT", "waldur"),
-    "customer_prefix": ("SLURM_CUSTOMER_PREFIX", "hpc_"),
-    "project_prefix": ("SLURM_PROJECT_PREFIX", "hpc_"),
-    "allocation_prefix": ("SLURM_ALLOCATION_PREFIX", "hpc_"),
-    "allocation_name_max_len": ("SLURM_ALLOCATION_NAME_MAX_LEN", "34"),
-}
+
+
+# fmt: off
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OldVariables:
+    """What the oldest service read. A value that stands for a key of a file is judged as that key."""
+
+    waldur_api_url: str = key("", "as `waldur_api_url`", name=API_VARIABLES[0], usual="required")
+    waldur_api_token: str = key("", "as `waldur_api_token`", name=API_VARIABLES[1], usual="required")
+    waldur_offering_uuid: str = key("", "as `waldur_offering_uuid`", name=API_VARIABLES[2], usual="required")
+    direction: str = key("", "`pull`: process orders; `push`: report usage and sync members", name=DIRECTION,
+        of=choice(*DIRECTIONS), usual="required")
+    mode: Mode | None = key(None, "instead of the direction: `order_process`, `report` or `membership_sync`", name=MODE,
+        usual="")
+    name: str = key("Single offering", "as `name`", name="WALDUR_OFFERING_NAME")
+    config_file: str = key("", "a YAML file with the offerings, when the three above are not all set", name=CONFIG_FILE,
+        usual="")
+    backend_type: str = key("slurm", "as `backend_type`, and the backend of each mode", name="WALDUR_BACKEND_TYPE")
+    tres_file: str = key("config-components.yaml", "the TRES file: a YAML map like [`backend_components`]"
+        "(#backend_components) ([example](../examples/config-components.yaml))", name=TRES_FILE)
+    deployment: str = key("docker", "`docker`: commands run through `docker exec`; `native`: on this host",
+        name="SLURM_DEPLOYMENT_TYPE", of=choice("docker", "native"))
+    container: str = key("slurmctld", "the container", name="SLURM_CONTAINER_NAME")
+    default_account: str = key("waldur", "as `default_account`", name="SLURM_DEFAULT_ACCOUNT")
+    customer_prefix: str = key("hpc_", "as `customer_prefix`", name="SLURM_CUSTOMER_PREFIX")
+    project_prefix: str = key("hpc_", "as `project_prefix`", name="SLURM_PROJECT_PREFIX")
+    allocation_prefix: str = key("hpc_", "as `allocation_prefix`", name="SLURM_ALLOCATION_PREFIX")
+    allocation_name_max_len: str = key("34", "as `allocation_name_max_len`", name="SLURM_ALLOCATION_NAME_MAX_LEN")
+    makes_homes: bool = key(False, "`yes` or `true`: make home directories",
+        name="ENABLE_USER_HOMEDIR_ACCOUNT_CREATION", of=Text(lambda text: text.lower() in ("yes", "true")))
+    username_source: Any = idle("usernames are those of Waldur's offering users", name="WALDUR_SLURM_USERNAME_SOURCE")
+# fmt: on
+
+
+_OF_OFFERING = ("name", "waldur_api_url", "waldur_api_token", "waldur_offering_uuid")
+_OF_SETTINGS = (
+    "default_account",
+    "customer_prefix",
+    "project_prefix",
+    "allocation_prefix",
+    "allocation_name_max_len",
+)
 _SITE_KEYS = frozenset({"backend_type", "backend_settings", "backend_components"})
-_HOMES_YES = frozenset({"yes", "true"})
+_NAMES = {each.attribute: name for name, each in keys_of(OldVariables).items()}
 _VARIABLE_OF = {
-    "offerings[0].name": "WALDUR_OFFERING_NAME",
-    "offerings[0].waldur_api_url": "WALDUR_API_URL",
-    "offerings[0].waldur_api_token": "WALDUR_API_TOKEN",
-    "offerings[0].waldur_offering_uuid": "WALDUR_OFFERING_UUID",
+    **{f"offerings[0].{key}": _NAMES[key] for key in _OF_OFFERING},
     "offerings[0].verify_ssl": "REQUESTS_VERIFY_SSL",
     "offerings[0].backend_components": TRES_FILE,
-    **{f"offerings[0].backend_settings.{key}": name for key, (name, _) in SETTINGS.items()},
+    **{f"offerings[0].backend_settings.{key}": _NAMES[key] for key in _OF_SETTINGS},
 }
 
 
@@ -55,14 +86,8 @@ def configures(environ: Mapping[str, str]) -> bool:
 
 def tree_of(environ: Mapping[str, str], findings: Findings) -> Mapping[str, Any]:
     """Return the whole configuration, as a YAML file would give it."""
-    offering = {
-        "name": environ.get("WALDUR_OFFERING_NAME") or "Single offering",
-        "waldur_api_url": environ.get("WALDUR_API_URL", ""),
-        "waldur_api_token": environ.get("WALDUR_API_TOKEN", ""),
-        "waldur_offering_uuid": environ.get("WALDUR_OFFERING_UUID", ""),
-        **_site(environ, findings),
-    }
-    return {"offerings": [offering]}
+    old = _read(environ, findings)
+    return {"offerings": [{**{key: getattr(old, key) for key in _OF_OFFERING}, **_site(old, findings)}]}
 
 
 def completed(tree: Mapping[Any, Any], environ: Mapping[str, str], findings: Findings) -> Mapping[Any, Any]:
@@ -70,7 +95,7 @@ def completed(tree: Mapping[Any, Any], environ: Mapping[str, str], findings: Fin
     entries = tree.get("offerings")
     if not isinstance(entries, list) or not any(_is_bare(entry) for entry in entries):
         return tree
-    site = _site(environ, findings)
+    site = _site(_read(environ, findings), findings)
     return {**tree, "offerings": [{**site, **entry} if _is_bare(entry) else entry for entry in entries]}
 
 
@@ -87,7 +112,7 @@ def in_variables(problems: Iterable[Problem]) -> tuple[Problem, ...]:
 
 
 def without_echo(problems: Iterable[Problem]) -> Iterable[Problem]:
-    """Leave out the advice for YAML's keys where the variable that says which modes run is wrong or not set."""
+    """Drop the advice for YAML's keys where the variable that says which modes run is wrong or not set."""
     several = tuple(problems)
     if not any(problem.path in (DIRECTION, MODE) for problem in several):
         return several
@@ -98,46 +123,33 @@ def _is_bare(entry: object) -> bool:
     return isinstance(entry, Mapping) and _SITE_KEYS.isdisjoint(entry)
 
 
-def _site(environ: Mapping[str, str], findings: Findings) -> dict[str, Any]:
+def _read(environ: Mapping[str, str], findings: Findings) -> OldVariables:
+    """Return the variables; the mode counts where there is no direction."""
+    return declared(OldVariables, {**environ, MODE: ""} if environ.get(DIRECTION) else environ, findings)
+
+
+def _site(old: OldVariables, findings: Findings) -> dict[str, Any]:
     """Return the part of an offering that was never in a file."""
-    backend_type = environ.get("WALDUR_BACKEND_TYPE") or "slurm"
-    settings: dict[str, Any] = {key: environ.get(name) or usual for key, (name, usual) in SETTINGS.items()}
-    makes_homes = environ.get("ENABLE_USER_HOMEDIR_ACCOUNT_CREATION", "").strip().lower() in _HOMES_YES
-    settings["enable_user_homedir_account_creation"] = makes_homes
+    settings: dict[str, Any] = {key: getattr(old, key) for key in _OF_SETTINGS}
+    settings["enable_user_homedir_account_creation"] = old.makes_homes
     # The oldest service called the commands by their bare names, in the container as on the head node.
     settings["slurm_bin_path"] = ""
-    deployment = variable(
-        environ,
-        "SLURM_DEPLOYMENT_TYPE",
-        field_types.choice(*DEPLOYMENT_TYPES),
-        default="docker",
-        findings=findings,
-    )
-    if deployment == "docker":
-        settings["command_prefix"] = ["docker", "exec", environ.get("SLURM_CONTAINER_NAME") or "slurmctld"]
-    if environ.get(USERNAME_SOURCE):
-        findings.warn(USERNAME_SOURCE, "it has no effect: usernames are those of Waldur's offering users")
+    if old.deployment == "docker":
+        settings["command_prefix"] = ["docker", "exec", old.container]
     components: Mapping[Any, Any] = {}
-    file = Path(environ.get(TRES_FILE) or "config-components.yaml")
-    if os.path.exists(file):
-        components = read_yaml(file, findings) or {}
+    if os.path.exists(old.tres_file):
+        components = read_yaml(Path(old.tres_file), findings) or {}
     else:
-        findings.error(TRES_FILE, f"the TRES file {file} does not exist; name it in this variable")
+        findings.error(TRES_FILE, f"the TRES file {old.tres_file} does not exist; name it in this variable")
+    modes = DIRECTIONS.get(old.direction, (old.mode,) if old.mode else ())
+    if not modes and not findings.has_error_at(DIRECTION) and not findings.has_error_at(MODE):
+        findings.error(
+            DIRECTION, "it is not set: pull processes orders, push reports usage and syncs members"
+        )
     return {
-        "backend_type": backend_type,
+        "backend_type": old.backend_type,
         **dict.fromkeys(BACKEND_KEYS.values(), ""),
-        **{BACKEND_KEYS[mode]: backend_type for mode in _modes(environ, findings)},
+        **{BACKEND_KEYS[mode]: old.backend_type for mode in modes},
         "backend_settings": settings,
         "backend_components": components,
     }
-
-
-def _modes(environ: Mapping[str, str], findings: Findings) -> tuple[Mode, ...]:
-    if environ.get(DIRECTION):
-        word = variable(environ, DIRECTION, field_types.choice(*DIRECTIONS), default="", findings=findings)
-        return DIRECTIONS.get(word, ())
-    if environ.get(MODE):
-        word = variable(environ, MODE, field_types.choice(*Mode), default="", findings=findings)
-        return (Mode(word),) if word else ()
-    findings.error(DIRECTION, "it is not set: pull processes orders, push reports usage and syncs members")
-    return ()

@@ -14,30 +14,29 @@ from pathlib import Path
 from typing import Any
 
 from agent.config import legacy_env
-from agent.config.environment import read_variables
-from agent.config.findings import Findings, has_errors, judged
+from agent.config.environment import CONFIG, read_variables
+from agent.config.findings import Findings, has_errors, with_strict_errors
 from agent.config.model import Offering, Problem, Settings, Severity
 from agent.config.settings import read_settings
 from agent.config.sources import Sources, read_yaml
 from agent.core.errors import ConfigError
 
-CONFIG_VARIABLE = "WALDUR_SITE_AGENT_CONFIG"
 DEFAULT_PLACES = (Path("waldur-site-agent-config.yaml"), Path("/etc/waldur/waldur-site-agent-config.yaml"))
 ENVIRONMENT = "the environment"
 
 
 @dataclass(frozen=True, slots=True)
 class LoadResult:
-    """`settings` is None when one of the `problems` is an error.
+    """What was read of a configuration."""
 
-    `offerings` are there even then, some as drafts: their backends can still be judged, as strictly as `strict`
-    says, so that all problems come at once. `from_variables`: no file, problems go by the names of variables.
-    """
-
+    # None when one of the problems is an error.
     settings: Settings | None
     problems: tuple[Problem, ...]
+    # Also without settings, some as drafts: their backends can still be judged, so that all problems come at once.
     offerings: tuple[Offering, ...] = ()
+    # How strictly backends are judged.
     strict: bool = False
+    # No file, problems go by the names of variables.
     from_variables: bool = False
 
 
@@ -45,8 +44,8 @@ def find_config(explicit: Path | None, environ: Mapping[str, str]) -> Path | Non
     """Return the file to load, existing or not; None when the environment alone configures, or nothing is there."""
     if explicit is not None:
         return explicit
-    if environ.get(CONFIG_VARIABLE):
-        return Path(environ[CONFIG_VARIABLE])
+    if environ.get(CONFIG):
+        return Path(environ[CONFIG])
     if legacy_env.configures(environ):
         return None
     if environ.get(legacy_env.CONFIG_FILE):
@@ -73,7 +72,7 @@ def load(
         settings = read_settings(tree, source, variables=variables, sources=sources)
         settings = replace(settings, strict=settings.strict if strict is None else strict)
     is_strict = settings.strict if settings else bool(strict)
-    problems = judged(legacy_env.without_echo(findings.problems), strict=is_strict)
+    problems = with_strict_errors(legacy_env.without_echo(findings.problems), strict=is_strict)
     if file is None:
         problems = legacy_env.in_variables(problems)
     offerings = settings.offerings if settings else ()
@@ -86,9 +85,9 @@ def load(
     )
 
 
-def require(path: Path | None, environ: Mapping[str, str]) -> Settings:
+def require(path: Path | None, environ: Mapping[str, str], *, with_logins: bool = True) -> Settings:
     """Return the settings. Raises ConfigError with every error in it when they cannot be used."""
-    loaded = load(path, environ)
+    loaded = load(path, environ, with_logins=with_logins)
     if loaded.settings is None:
         raise ConfigError(error_text(loaded.problems))
     return loaded.settings
@@ -123,6 +122,6 @@ def _ways(environ: Mapping[str, str]) -> str:
     if 0 < len(lacking) < len(legacy_env.API_VARIABLES):
         hint = f" (of these {', '.join(lacking)} is not set)"
     return (
-        f"name one with -c or {CONFIG_VARIABLE}, "
+        f"name one with -c or {CONFIG}, "
         f"or configure one offering by {', '.join(legacy_env.API_VARIABLES)} alone{hint}"
     )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The settings of one agent, frozen. Built by `agent.config.load`, read by everybody, changed by nobody."""
+"""The settings of one agent, frozen. Built by `agent.config.load`; nothing changes them afterwards."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from types import MappingProxyType
 from typing import Any
 from zoneinfo import ZoneInfo
 
+from agent.config.field_types import Command, log_level, number, program, whole
+from agent.config.keys import WrongValue, key, required
 from agent.config.secret import Secret, SecretUrl
 from agent.core.account_names import NameRules
 from agent.core.homes import HomeRules
@@ -36,17 +38,16 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One finding about the configuration: where (`offerings[0].backend_settings.qos_pause`), and what to do.
-
-    `strict_error` marks a warning that `config-check` and `strict: true` make an error (`findings.judged`);
-    `stops` are the modes that its offering has to do without until then.
-    """
+    """One finding about the configuration: where, and what to do."""
 
     severity: Severity
+    # Such as `offerings[0].backend_settings.qos_pause`.
     path: str
     message: str
+    # A warning that `config-check` and `strict: true` make an error (`findings.with_strict_errors`).
     strict_error: bool = field(default=False, compare=False)
-    stops: frozenset[Mode] = field(default=frozenset(), compare=False)
+    # The modes that its offering has to do without until then.
+    stopped_modes: frozenset[Mode] = field(default=frozenset(), compare=False)
 
     def __str__(self) -> str:
         return ": ".join(part for part in (self.severity, self.path, self.message) if part)
@@ -63,9 +64,11 @@ class OidcClient:
 
 @dataclass(frozen=True, slots=True)
 class WaldurAccess:
-    """How to reach Waldur for one offering. `url` ends in a slash; one of `token` and `oidc` is used."""
+    """How to reach Waldur for one offering."""
 
+    # Ends in a slash.
     url: str
+    # It or OIDC is used, never both.
     token: Secret | None = None
     oidc: OidcClient | None = None
     verify_ssl: bool = True
@@ -75,41 +78,42 @@ class WaldurAccess:
 
 @dataclass(frozen=True, slots=True)
 class EventSettings:
-    """Which broker tells of changes, and where it is (read by the event bridge). Without `ws_path`: plain TCP."""
+    """Which broker sends events, and where it is (read by the event bridge)."""
 
     stomp_enabled: bool = False
     mqtt_enabled: bool = False
     membership_by_events: bool = False
     ws_host: str = ""
     ws_port: int = 443
+    # Empty: plain TCP.
     ws_path: str = "/rmqws-stomp"
     use_tls: bool = True
 
 
+# fmt: off
 @dataclass(frozen=True, slots=True)
 class OrderHookSettings:
     """A program of the site that decides on pending orders: an absolute path and its arguments."""
 
-    command: tuple[str, ...] = field(repr=False)
-    timeout_s: int = 30
+    command: tuple[str, ...] = required("a list of words, first the program with its absolute path, such as "
+        "`[/etc/waldur/decide, --all]`. Only root and the agent's user may be able to change it, and every file that a "
+        "further word names with its absolute path (`[/usr/bin/python3, /etc/waldur/decide.py]`). Write no password "
+        "here", of=Command(program), hidden=True)
+    timeout_s: int = key(30, "1 to 60", name="timeout_seconds", of=whole(1, 60),
+        wrong=WrongValue(fallback="30 seconds count"))
+# fmt: on
 
 
 @dataclass(frozen=True, slots=True)
 class Offering:
-    """One offering. `backend_settings` is the raw map for the backend's own schema, and for nothing else.
-
-    `path` is where it stands in the file (`offerings[0]`); `command_prefix` goes before every command of the
-    cluster (`docker exec slurmctld`).
-    `stopped` has a sentence for each mode that a value of this offering makes unusable. `staff_token_file` is read
-    when history is loaded, on the node that does it. `keeps_unmanaged`: users whom Waldur does not know stay in their
-    accounts; None where the file does not say.
-    """
+    """One offering."""
 
     name: str
     uuid: str
     access: WaldurAccess
     backend_type: str
     backends: Mapping[Mode, str]
+    # The raw map for the backend's own schema, and for nothing else.
     backend_settings: Mapping[str, Any] = field(repr=False)
     components: Mapping[str, Component]
     queue: str = "default"
@@ -119,50 +123,62 @@ class Offering:
     events: EventSettings = field(default_factory=EventSettings)
     resource_import_enabled: bool = False
     username_reconciliation_enabled: bool = False
+    # Where it stands in the file (`offerings[0]`).
     path: str = ""
     homes: HomeRules = field(default_factory=HomeRules)
     project_directories: DirectoryRules | None = None
     periodic_limits_enabled: bool = False
     periodic_limit_type: LimitType | None = None
     periodic_emulator: bool = False
+    # Goes before every command of the cluster (`docker exec slurmctld`).
     command_prefix: tuple[str, ...] = field(default=(), repr=False)
     policy: PolicyRules = field(default_factory=PolicyRules)
     limits_source: LimitsSource = LimitsSource.CLUSTER
     usage_source: UsageSource = UsageSource.REQUESTED
     omits_lower_usage: bool = False
+    # Read when history is loaded, on the node that does it.
     staff_token_file: Path | None = None
+    # Users whom Waldur does not know stay in their accounts; None where the file does not say.
     keeps_unmanaged: bool | None = None
     order_hook: OrderHookSettings | None = None
+    # A sentence for each mode that a value of this offering makes unusable.
     stopped: Mapping[Mode, str] = field(default_factory=lambda: EMPTY)
+    # Drafts of those that cannot be used: they are judged further.
+    draft_components: Mapping[str, Component] = field(default_factory=lambda: EMPTY)
+    # The keys of `backend_settings`, and of maps in it, that are declared as secret.
+    secret_settings: tuple[str, ...] = ()
 
     def backend_of(self, mode: Mode) -> str:
         """Return the backend's entry-point name, empty where this mode is switched off."""
         return self.backends.get(mode, "")
 
 
+# fmt: off
 @dataclass(frozen=True, slots=True)
 class Periods:
-    """How often beat starts a pass of each mode, in minutes."""
+    """How often beat starts a pass of each mode, in minutes: variables of the environment."""
 
-    order_process_minutes: float = 5
-    report_minutes: float = 30
-    membership_sync_minutes: float = 5
-    reconciliation_minutes: float = 60
+    order_process_minutes: float = key(5, "minutes between two passes over orders; a fraction is allowed, 0 is not",
+        name="WALDUR_SITE_AGENT_ORDER_PROCESS_PERIOD_MINUTES", of=number(above=0))
+    report_minutes: float = key(30, "minutes between two reports of usage",
+        name="WALDUR_SITE_AGENT_REPORT_PERIOD_MINUTES", of=number(above=0))
+    membership_sync_minutes: float = key(5, "minutes between two passes over members",
+        name="WALDUR_SITE_AGENT_MEMBERSHIP_SYNC_PERIOD_MINUTES", of=number(above=0))
+    reconciliation_minutes: float = key(60, "minutes between two passes that repair what events left undone",
+        name="WALDUR_SITE_AGENT_RECONCILIATION_PERIOD_MINUTES", of=number(above=0))
 
     def minutes_of(self, mode: Mode) -> float:
-        return {
-            Mode.ORDER_PROCESS: self.order_process_minutes,
-            Mode.MEMBERSHIP_SYNC: self.membership_sync_minutes,
-            Mode.REPORT: self.report_minutes,
-        }[mode]
+        return float(getattr(self, f"{mode}_minutes"))
 
 
 @dataclass(frozen=True, slots=True)
 class LogShipping:
-    enabled: bool = False
-    interval_seconds: int = 60
-    buffer_mb: int = 1
-    log_level: str = "WARNING"
+    enabled: bool = key(False, "ship the log")
+    interval_seconds: int = key(60, "10 or more", name="ship_interval_seconds", of=whole(10))
+    buffer_mb: int = key(1, "1 or more", name="buffer_size_mb", of=whole(1))
+    log_level: str = key("WARNING", "the least level that is shipped", of=log_level(),
+        wrong=WrongValue(fallback="WARNING is used"))
+# fmt: on
 
 
 # Days of a month in which the last figures of the month before are sent for single keys of resources.
@@ -171,26 +187,28 @@ FINAL_REPORT_DAYS = 3
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """All that the agent was told. `source` names the file, or the environment, for messages."""
+    """All settings of the agent."""
 
     offerings: tuple[Offering, ...]
-    source: str = ""
-    timezone: ZoneInfo = field(default_factory=lambda: ZoneInfo("UTC"))
-    log_level: str = "INFO"
-    log_format: str = ""
-    sentry_dsn: Secret | None = None
-    sentry_environment: str = ""
-    sentry_monitors: bool = False
-    heartbeat_path: str = ""
-    elastic_apm_server_url: str = ""
-    reporting_periods: int = 2
-    api_key_final_report_days: int = FINAL_REPORT_DAYS
-    expose_backend_error_details: bool = True
-    log_shipping: LogShipping = field(default_factory=LogShipping)
-    periods: Periods = field(default_factory=Periods)
-    broker_url: SecretUrl = field(default_factory=lambda: SecretUrl("redis://127.0.0.1:6379/0"))
-    state_dir: Path = Path("/var/lib/waldur-site-cluster")
-    strict: bool = False
+    # Names the file, or the environment, for messages.
+    source: str
+    timezone: ZoneInfo
+    log_level: str
+    log_format: str
+    sentry_dsn: Secret | None
+    sentry_environment: str
+    sentry_monitors: bool
+    heartbeat_path: str
+    elastic_apm_server_url: str
+    reporting_periods: int
+    api_key_final_report_days: int
+    expose_backend_error_details: bool
+    log_shipping: LogShipping
+    periods: Periods
+    broker_url: SecretUrl
+    state_dir: Path
+    lock_dir: Path | None
+    strict: bool
 
     def offering(self, uuid_hex: str) -> Offering | None:
         return next((o for o in self.offerings if o.uuid == uuid_hex), None)

@@ -1,20 +1,21 @@
 # SPDX-License-Identifier: MIT
 """The section `policy`: how far passes may go, for all offerings at the root and for each one in its own section.
 
-What an offering does not write it takes from the root. Lists of names add up: nobody protected at the root is
-unprotected by an offering.
+What an offering does not write it takes from the root. Lists of names add up: who is protected at the root is
+protected in each offering.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Set
 from dataclasses import replace
-from enum import StrEnum
 from typing import Any
 
-from agent.config import field_types
-from agent.config.findings import Findings, below, key_name
-from agent.config.schema import BUDGET, POLICY, checked
+from agent.config.field_types import displayed, key_name
+from agent.config.findings import Findings, key_path
+from agent.config.keys import keys_of
+from agent.config.reading import read
+from agent.config.schema import BudgetKeys, PolicyKeys
 from agent.core.account_names import NameRules, fold
 from agent.core.policy import Budget, Cost, PolicyRules
 from agent.core.system_users import SYSTEM_USERS
@@ -29,22 +30,17 @@ HOUR_KEYS = {
 }
 
 
-def read_policy(
-    section: Mapping[Any, Any], path: str, *, above: PolicyRules, findings: Findings
-) -> PolicyRules:
+def rules_of(values: PolicyKeys, path: str, *, above: PolicyRules, findings: Findings) -> PolicyRules:
     """Return the rules of one section, with those `above` it for what it does not say."""
-    values = checked(POLICY, section, path, findings=findings)
-    given = {key_name(name) for name, value in section.items() if value is not None} & values.keys()
-    changes = {name: values[name] for name in given}
-    for name, value in changes.items():
-        before = getattr(above, name)
-        if isinstance(before, frozenset):
-            changes[name] = before | frozenset(map(fold, value))
-        elif isinstance(before, StrEnum):
-            changes[name] = type(before)(value)
-    budgets = changes.pop("budgets", {})
+    written = {name: getattr(values, name) for name in keys_of(PolicyKeys)}
+    budgets = written.pop("budgets")
+    changes = {
+        name: getattr(above, name) | frozenset(map(fold, value)) if isinstance(value, tuple) else value
+        for name, value in written.items()
+        if value is not None
+    }
     return _with_budgets(
-        replace(above, **changes), budgets, below(path, "budgets"), given=given, findings=findings
+        replace(above, **changes), budgets, key_path(path, "budgets"), given=changes.keys(), findings=findings
     )
 
 
@@ -56,31 +52,29 @@ def _with_budgets(
     given: Set[str],
     findings: Findings,
 ) -> PolicyRules:
-    """Return the rules with the budgets of one section, which may say a part. `given`: the keys beside `budgets`."""
+    """Return the rules with the budgets of one section, which may say a part. `given`: the keys next to `budgets`."""
     budgets: dict[Cost, Budget] = dict(rules.budgets)
     hours: dict[str, Any] = {}
     for name, written in section.items():
-        place = below(path, key_name(name))
+        place = key_path(path, key_name(name))
         if name not in list(Cost):
             findings.error(place, f"there is no such cost; use {', '.join(Cost)}")
             continue
         cost = Cost(name)
         if not isinstance(written, Mapping):
-            findings.error(
-                place, f"`{name}` is {field_types.shown(written)}; write `hour` and `day` below it"
-            )
+            findings.error(place, f"`{name}` is {displayed(written)}; write `hour` and `day` below it")
             continue
-        values = checked(BUDGET, written, place, findings=findings)
+        values = read(BudgetKeys, written, place, findings)
         before = rules.budget(cost)
-        hour, day = values["hour"] or before.hour, values["day"] or max(before.day, values["hour"] or 0)
+        hour, day = values.hour or before.hour, values.day or max(before.day, values.hour or 0)
         if hour > day:
-            findings.error(below(place, "day"), f"`day` is {day}, less than the {hour} of an hour")
+            findings.error(key_path(place, "day"), f"`day` is {day}, less than the {hour} of an hour")
         own = HOUR_KEYS.get(cost, "")
-        if values["hour"] and own:
+        if values.hour and own:
             hours[own] = hour
             if own in given and getattr(rules, own) != hour:
                 findings.error(
-                    below(place, "hour"), f"`hour` is {hour}, and `{own}` says {getattr(rules, own)}"
+                    key_path(place, "hour"), f"`hour` is {hour}, and `{own}` says {getattr(rules, own)}"
                 )
         budgets[cost] = Budget(hour, day)
     return replace(rules, budgets=budgets, **hours)

@@ -1,144 +1,131 @@
 # SPDX-License-Identifier: MIT
-"""Read `backend_settings.project_directory`: where the directories of allocations are made, and their Lustre
-quota: of a project, or of the group.
+"""`backend_settings.project_directory`: where the directories of allocations are made, and their Lustre quota: of a
+project, or of the group.
 
-No value here stops the agent. What cannot be used is left out with a warning that `config-check` makes an error.
+No value here stops the agent. What cannot be used is a warning that `config-check` makes an error.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from marshmallow import ValidationError
 
-from agent.config import field_types
-from agent.config.field_types import shown
-from agent.config.findings import Findings, below, key_name, unknown_keys, without_effect
-from agent.config.homes import MAX_COUNT, OF_USERS, check_order, folder
-from agent.config.refusals import Refusals
+from agent.config.field_types import Octal, Text, choice, name_text, whole
+from agent.config.findings import Findings, key_path, without_effect
+from agent.config.homes import MAX_COUNT, OF_USERS, folder, is_out_of_order
+from agent.config.keys import WrongValue, key, keys_of
 from agent.core.project_directories import MAX_PROJECT_ID, DirectoryRules, ProjectQuota
 
-NONE_MADE = "No project directories are made"
-NO_QUOTA = "Project directories are made without a quota"
-KEYS = frozenset({
-    "enabled", "base_path", "owner", "permissions", "set_gid", "set_acl", "group_owner_source", "group_name",
-    "lustre_quota",
-})  # fmt: skip
-QUOTA_KEYS = frozenset({"mount_point", "quota_type", "project_id_offset", *OF_USERS})
+NONE_MADE = WrongValue(fallback="no project directories are made")
+NO_QUOTA = WrongValue(fallback="project directories are made without a quota")
 QUOTA_TYPES = ("project", "group")
 BY_ACCOUNT = "project_id"
 SET_GROUP_ID = 0o2000
 OTHERS_WRITE = 0o002
 
 
+def _base_path(place: str) -> str:
+    if not folder(place).strip("/"):
+        raise ValidationError("the root folder cannot hold project directories")
+    return place.rstrip("/")
+
+
+# A number that YAML has read as octal (0770 is 504) shows by an owner without all rights.
+MODE = Octal(
+    'write octal digits in quotes, such as "770": the owner has all rights',
+    allowed=0o2777, needed=0o700, bare=str,
+)  # fmt: skip
+
+
+# fmt: off
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LustreQuotaKeys:
+    mount_point: str = key("/valhalla", "the file system", of=Text(folder))
+    block_softlimit: int | None = key(None, "KiB, 0: no limit", of=whole(0, MAX_COUNT))
+    block_hardlimit: int | None = key(None, "KiB, 0: no limit", of=whole(0, MAX_COUNT))
+    inode_softlimit: int | None = key(None, "files, 0: no limit", of=whole(0, MAX_COUNT))
+    inode_hardlimit: int | None = key(None, "files, 0: no limit", of=whole(0, MAX_COUNT))
+    quota_type: str = key(QUOTA_TYPES[0], "`project`, or `group`: see below", of=choice(*QUOTA_TYPES))
+    project_id_offset: int = key(0, "the project id is the group's number and this, at most 4294967294",
+        of=whole(0, MAX_PROJECT_ID))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProjectDirectoryKeys:
+    enabled: bool = key(False, "make the directories")
+    base_path: str = key("/valhalla/projects", "the folder of all of them. It must be there and belong to root, and "
+        "no other user may write in it. The agent does not make it: a file system that is not mounted would get "
+        "directories below its mount point", of=Text(_base_path))
+    owner: str = key("nobody", "the user who owns a directory, known to this head node", of=name_text())
+    permissions: int = key(0o770, "octal digits in quotes; the owner has all rights", of=MODE, usual='`"770"`',
+        usual_value="770")
+    set_gid: bool = key(True, "what is made inside belongs to the group")
+    set_acl: bool = key(True, "an ACL with all rights for the group, also on what is made inside, whatever umask its "
+        "members have. A file system without ACLs is named in the log")
+    group_owner_source: str = key(BY_ACCOUNT, "`project_id`: the group named like the account; anything else: "
+        "`group_name`")
+    group_name: str = key("", "the group, where `group_owner_source` says so", usual="the account")
+    lustre_quota: LustreQuotaKeys | None = key(None, "its quota, see below", wrong=NO_QUOTA)
+# fmt: on
+
+
 def read_project_directories(
-    section: Mapping[Any, Any], path: str, findings: Findings
+    values: ProjectDirectoryKeys | None, settings: Mapping[Any, Any], settings_path: str, findings: Findings
 ) -> DirectoryRules | None:
-    """Return the rules for project directories; None where none are wanted, or the settings cannot be used."""
-    given = {key_name(name): value for name, value in section.items() if value is not None}
-    findings.add(unknown_keys(section, KEYS, path))
-    refused = Refusals(path, findings, NONE_MADE)
-    if not (refused.read(given, "enabled", field_types.flag) if "enabled" in given else False):
-        findings.add(without_effect(section, KEYS - {"enabled"}, path, "`enabled: true` is not written"))
+    """Return the rules for project directories, None where none are wanted; `settings`: what is written of
+    `backend_settings`.
+    """
+    section, path = settings.get("project_directory"), key_path(settings_path, "project_directory")
+    if values is None:
         return None
-    values: dict[str, Any] = {
-        "base_path": "/valhalla/projects",
-        "owner": "nobody",
-        "permissions": 0o770,
-        "set_gid": True,
-        "set_acl": True,
-        "group_owner_source": BY_ACCOUNT,
-        "group_name": "",
-        "lustre_quota": {},
-    }
-    kinds = {
-        "base_path": _base_path,
-        "owner": field_types.text_or_number,
-        "permissions": _mode,
-        "group_owner_source": field_types.text,
-        "group_name": field_types.text,
-        "lustre_quota": field_types.mapping,
-    }
-    for key in values.keys() & given.keys():
-        values[key] = refused.read(given, key, kinds.get(key, field_types.flag))
-    if refused.any:
+    if not values.enabled:
+        keys = keys_of(ProjectDirectoryKeys).keys() - {"enabled"}
+        findings.add(without_effect(section, keys, path, "`enabled: true` is not written"))
         return None
-    if values["permissions"] & OTHERS_WRITE:
-        findings.warn(below(path, "permissions"), "everybody may write into project directories")
-    if values["group_owner_source"] == BY_ACCOUNT:
-        why = "the group is the account's own. Another needs `group_owner_source: group_name` beside it"
+    if values.permissions & OTHERS_WRITE:
+        findings.warn(key_path(path, "permissions"), "everybody may write into project directories")
+    group_name = values.group_name
+    if values.group_owner_source == BY_ACCOUNT:
+        why = "the group is the account's own. Another needs `group_owner_source: group_name` next to it"
         findings.add(without_effect(section, ("group_name",), path, why))
-    group_name = "" if values["group_owner_source"] == BY_ACCOUNT else values["group_name"]
-    quota_path = below(path, "lustre_quota")
-    quota = _quota(values["lustre_quota"], quota_path, findings)
+        group_name = ""
+    quota_path = key_path(path, "lustre_quota")
+    quota = _quota(values.lustre_quota, quota_path, findings)
     if quota is not None and group_name:
         sentence = (
             f"the quota is that of a group, or of its number, and all directories belong to group {group_name}: "
             f"they would share the quota of one. Set group_owner_source to {BY_ACCOUNT}, or leave lustre_quota out"
         )
-        Refusals(quota_path, findings, NO_QUOTA).add("", sentence)
+        findings.refuse(quota_path, sentence, NO_QUOTA)
         quota = None
-    if quota is not None and quota.of_group and not values["set_gid"]:
+    if quota is not None and quota.of_group and not values.set_gid:
         sentence = "with `quota_type: group` only files of the group count: set_gid makes them so"
-        findings.warn(below(path, "set_gid"), sentence)
+        findings.warn(key_path(path, "set_gid"), sentence)
     return DirectoryRules(
-        base_path=values["base_path"].rstrip("/"),
-        owner=values["owner"],
-        mode=values["permissions"] | (SET_GROUP_ID if values["set_gid"] else 0),
-        has_acl=values["set_acl"],
+        base_path=values.base_path,
+        owner=values.owner,
+        mode=values.permissions | (SET_GROUP_ID if values.set_gid else 0),
+        has_acl=values.set_acl,
         group_name=group_name,
         quota=quota,
     )
 
 
-def _quota(section: Mapping[Any, Any], path: str, findings: Findings) -> ProjectQuota | None:
-    given = {key_name(name): value for name, value in section.items() if value is not None}
-    if not given:
+def _quota(values: LustreQuotaKeys | None, path: str, findings: Findings) -> ProjectQuota | None:
+    if values is None:
         return None
-    findings.add(unknown_keys(section, QUOTA_KEYS, path))
-    refused = Refusals(path, findings, NO_QUOTA)
-    mount_point = refused.read(given, "mount_point", folder) if "mount_point" in given else "/valhalla"
-    offset = refused.read(given, "project_id_offset", _offset) if "project_id_offset" in given else 0
-    kind = refused.read(given, "quota_type", field_types.choice(*QUOTA_TYPES)) or QUOTA_TYPES[0]
-    if kind == QUOTA_TYPES[1]:
-        why = "with `quota_type: group` there is no project id"
-        findings.add(without_effect(section, ("project_id_offset",), path, why))
-        offset = 0
-    limits = {
-        key: refused.read(given, key, field_types.whole(0, MAX_COUNT)) for key in OF_USERS if key in given
-    }
-    check_order(limits, refused)
-    if not limits:
-        refused.add("", f"no limit is set: give one of {', '.join(OF_USERS)}")
-    if refused.any:
+    of_group = values.quota_type == QUOTA_TYPES[1]
+    if of_group and values.project_id_offset:
+        why = "it has no effect: with `quota_type: group` there is no project id"
+        findings.warn(key_path(path, "project_id_offset"), why)
+    limits: Mapping[str, Any] = {key: getattr(values, key) for key in OF_USERS}
+    if is_out_of_order(limits, path, findings, NO_QUOTA):
         return None
-    found = tuple((OF_USERS[key], str(limits[key])) for key in limits)
-    return ProjectQuota(mount_point, found, offset, kind == QUOTA_TYPES[1])
-
-
-def _base_path(value: Any) -> str:
-    place = folder(value)
-    if not place.strip("/"):
-        raise ValidationError("is the root folder, which cannot hold project directories")
-    return place
-
-
-def _mode(value: Any) -> int:
-    """Return the rights. A number that YAML has read as octal (0770 is 504) shows by an owner without all rights."""
-    digits = str(value).strip() if isinstance(value, str | int) and not isinstance(value, bool) else ""
-    try:
-        mode = int(digits, 8) if digits.isdigit() and len(digits) <= 4 else -1
-    except ValueError:
-        mode = -1
-    if mode & ~0o2777 or mode & 0o700 != 0o700:
-        raise ValidationError(
-            f'is {shown(value)}; write octal digits in quotes, such as "770": the owner has all rights'
-        )
-    return mode
-
-
-def _offset(value: Any) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= MAX_PROJECT_ID:
-        raise ValidationError(f"is {shown(value)}; use a whole number from 0 to {MAX_PROJECT_ID}")
-    return value
+    found = tuple((OF_USERS[key], str(limit)) for key, limit in limits.items() if limit is not None)
+    if not found:
+        findings.refuse(path, f"no limit is set: give one of {', '.join(OF_USERS)}", NO_QUOTA)
+        return None
+    return ProjectQuota(values.mount_point, found, 0 if of_group else values.project_id_offset, of_group)

@@ -3,29 +3,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import fields, is_dataclass
 from enum import Enum
 from typing import Any
 
-from agent.config.field_types import command_words
-from agent.config.model import Settings
-from agent.config.secret import COMMAND_PREFIX, MASK, is_secret_key, mask_url, mask_words
+from agent.config.model import Offering
+from agent.config.secret import COMMAND_PREFIX, MASK, command_words, is_secret_key, mask_url, mask_words
 
 
-def render(settings: Settings) -> dict[str, Any]:
-    """Return a tree of dicts, lists, texts and numbers; nothing in it is secret."""
-    return {field.name: plain(getattr(settings, field.name)) for field in fields(settings)}
-
-
-def plain(value: Any) -> Any:
-    """Return one value without types of ours and without secrets."""
+def plain(value: Any, secret: Collection[str] = ()) -> Any:
+    """Return settings, or one value of them, as dicts, lists, texts and numbers; nothing in it is secret, and keys of
+    maps that are in `secret` are masked.
+    """
     if is_dataclass(value) and not isinstance(value, type):
-        return {field.name: _kept(field.name, getattr(value, field.name)) for field in fields(value)}
+        declared = [each.name for each in fields(value) if getattr(each.metadata.get("key"), "hidden", False)]
+        below = value.secret_settings if isinstance(value, Offering) else secret
+        return {
+            each.name: _kept(each.name, getattr(value, each.name), declared, below) for each in fields(value)
+        }
     if isinstance(value, Mapping):
-        return {str(name): _kept(str(name), item) for name, item in value.items()}
+        return {str(name): _kept(str(name), item, secret, secret) for name, item in value.items()}
     if isinstance(value, list | tuple | set | frozenset):
-        return [plain(item) for item in value]
+        return [plain(item, secret) for item in value]
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, str):
@@ -35,7 +35,7 @@ def plain(value: Any) -> Any:
     return str(value)
 
 
-def _kept(name: str, value: Any) -> Any:
+def _kept(name: str, value: Any, secret: Collection[str], below: Collection[str]) -> Any:
     if name == COMMAND_PREFIX and value:
         return list(mask_words(command_words(value)))
-    return MASK if is_secret_key(name) and value else plain(value)
+    return MASK if (name in secret or is_secret_key(name)) and value else plain(value, below)

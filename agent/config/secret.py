@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import PurePath
 from typing import Any
 from urllib.parse import unquote
@@ -14,9 +14,9 @@ MASK = "***"
 # Shorter ones would be found in innocent words of a text.
 MIN_SECRET_LENGTH = 6
 
-# Keys whose values nobody should read: bind_password, target_api_token, oidc_client_secret, sentry_dsn.
+# Keys whose values must not be printed: bind_password, target_api_token, oidc_client_secret, sentry_dsn.
 _SECRET_KEY = re.compile(r"(token|secret|passw(or)?d|passcode|(api|private|secret)_key|dsn)$", re.IGNORECASE)
-# In the words of a command: `--token X`, `--token=X`, `SSHPASS=X`, `--env=SSHPASS=X`; PuTTY's `-pw X`.
+# Among a command's words: `--token X`, `--token=X`, `SSHPASS=X`, `--env=SSHPASS=X`; PuTTY's `-pw X`.
 _NAMES = r"(token|secret|pass|passw(or)?d|passcode|passphrase|(api|private|secret|access)[_-]?key|_pwd)"
 _OPTION_BEFORE_SECRET = re.compile(rf"-(\S*{_NAMES}|pw)", re.IGNORECASE)
 _ASSIGNED_SECRET = re.compile(rf"\S*?{_NAMES}=(?=.)", re.IGNORECASE)
@@ -56,7 +56,7 @@ class Secret:
 
 
 class SecretUrl(Secret):
-    """A URL whose password, if any, is the secret part; the rest of it may be shown."""
+    """A URL whose password, if any, is the secret part; the rest of it may be printed."""
 
     __slots__ = ()
 
@@ -67,9 +67,9 @@ class SecretUrl(Secret):
 
 
 def mask_url(url: str) -> str:
-    """Return the URL with the password and the query's values left out: Sentinel URLs carry passwords in both.
+    """Return the URL with the password and the query's values masked: Sentinel URLs carry passwords in both.
 
-    Works on text, not on a parsed URL: a password with `/`, `?` or `[` in it must not show either.
+    Works on text, not on a parsed URL: a password with `/`, `?` or `[` in it must not appear either.
     """
     masked = []
     for part in split_urls(url):
@@ -83,8 +83,8 @@ def mask_url(url: str) -> str:
             user = f"{name}:{MASK}" if colon else MASK
         place, question, query = place.partition("#")[0].partition("?")
         pairs = [pair.partition("=") for pair in query.split("&")] if query else []
-        shown = "&".join(f"{key}={MASK}" if equals else MASK for key, equals, _ in pairs)
-        masked.append(f"{scheme}://{user}{at}{place}{question}{shown}")
+        masked_query = "&".join(f"{key}={MASK}" if equals else MASK for key, equals, _ in pairs)
+        masked.append(f"{scheme}://{user}{at}{place}{question}{masked_query}")
     return ";".join(masked)
 
 
@@ -103,27 +103,38 @@ def passwords_in(url: str) -> list[str]:
     return [text for written in found if written for text in (written, unquote(written))]
 
 
-def secret_values(tree: Any) -> Iterator[str]:
-    """Yield the secrets that are written out anywhere in a tree of maps and lists: under keys of secrets, in URLs, and
-    in the words of `command_prefix`.
+def secret_values(tree: Any, declared: Collection[str] = ()) -> Iterator[str]:
+    """Yield the secrets that are written out anywhere in a tree of maps and lists: under keys that are `declared` as
+    secret or named like secrets, in URLs, and among the words of `command_prefix`.
     """
     if isinstance(tree, list | tuple):
         for item in tree:
-            yield from secret_values(item)
+            yield from secret_values(item, declared)
     elif isinstance(tree, str):
         yield from passwords_in(tree)
     elif isinstance(tree, Mapping):
         for name, value in tree.items():
-            if isinstance(name, str) and is_secret_key(name) and isinstance(value, str):
+            if name == COMMAND_PREFIX:
+                yield from secrets_in(command_words(value))
+            elif name in declared:
+                yield from _texts(value)
+            elif isinstance(name, str) and is_secret_key(name) and isinstance(value, str):
                 yield from filter(None, [value])
-            elif name == COMMAND_PREFIX:
-                yield from secrets_in(_command_words(value))
             else:
-                yield from secret_values(value)
+                yield from secret_values(value, declared)
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """Yield all values of a secret that is a text, a number, or several of them."""
+    if isinstance(value, Mapping | list | tuple):
+        for item in value.values() if isinstance(value, Mapping) else value:
+            yield from _texts(item)
+    elif value:
+        yield str(value)
 
 
 def mask_words(words: Sequence[str]) -> tuple[str, ...]:
-    """Return a command's words, as many as they are, as they may be shown: without passwords that stand among them."""
+    """Return a command's words as they may be printed: as many words, with the passwords among them masked."""
     masked = []
     for word, start in _secret_starts(words):
         if start < len(word):
@@ -177,33 +188,37 @@ def _words_within(word: str) -> tuple[str, ...]:
     return inner if inner != (word,) else ()
 
 
-def without_secrets(tree: Any, instead: str) -> Any:
+def without_secrets(tree: Any, instead: str, declared: Collection[str] = ()) -> Any:
     """Return the same tree with `instead` for every secret that is written out (see `secret_values`)."""
     if isinstance(tree, list | tuple):
-        return [without_secrets(item, instead) for item in tree]
+        return [without_secrets(item, instead, declared) for item in tree]
     if isinstance(tree, str):
         return mask_url(tree) if passwords_in(tree) else tree
     if not isinstance(tree, Mapping):
         return tree
     kept: dict[Any, Any] = {}
     for name, value in tree.items():
-        if isinstance(name, str) and is_secret_key(name) and isinstance(value, str):
-            kept[name] = value and instead
-        elif name == COMMAND_PREFIX:
+        is_named_so = isinstance(name, str) and is_secret_key(name) and isinstance(value, str)
+        if name == COMMAND_PREFIX:
             kept[name] = (
-                list(mask_words(_command_words(value))) if any(secret_values({name: value})) else value
+                list(mask_words(command_words(value))) if any(secret_values({name: value})) else value
             )
+        elif name in declared or is_named_so:
+            kept[name] = value and instead
         else:
-            kept[name] = without_secrets(value, instead)
+            kept[name] = without_secrets(value, instead, declared)
     return kept
 
 
-def _command_words(value: Any) -> tuple[str, ...]:
+def command_words(value: Any) -> tuple[str, ...]:
+    """Return the words of a command as far as it has any, right or wrong."""
     if isinstance(value, str):
         return _words_within(value)
     return tuple(word for word in value if isinstance(word, str)) if isinstance(value, list | tuple) else ()
 
 
 def is_secret_key(name: str) -> bool:
-    """Return whether a key of this name holds a secret (`token_file` and `token_env` do not)."""
+    """Return whether a key of this name holds a secret (`token_file` and `token_env` do not), where no declaration says
+    so (`agent.config.keys`).
+    """
     return _SECRET_KEY.search(name) is not None

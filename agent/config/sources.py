@@ -16,7 +16,7 @@ from typing import Any
 
 import yaml
 
-from agent.config.findings import Findings, below
+from agent.config.findings import Findings, key_path
 from agent.config.secret import secret_values
 
 # What PyYAML's constructors raise, besides YAMLError, for scalars like `!!int x` or the date 2024-13-45.
@@ -29,22 +29,21 @@ _MERGE_TAG = "tag:yaml.org,2002:merge"
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """What readers may look at, and where they write what is wrong. Relative file names start at `folder`.
-
-    Without `with_logins` the secrets of offerings are left where they are: beat and Flower need none. Those of
-    `backend_settings` are there until its backends have judged them (`agent.run.configuration`).
-    """
+    """What readers may look at, and where they write what is wrong."""
 
     environ: Mapping[str, str]
+    # Relative file names start here.
     folder: Path
     findings: Findings
+    # False: the secrets of offerings are left where they are, for beat and Flower need none. Those of
+    # `backend_settings` are there until its backends have judged them (`agent.run.service.configuration`).
     with_logins: bool = True
 
     def located(self, name: str) -> Path:
         """Return the file of that name; systemd's credential of the same name where only that can be read."""
         file = self.folder / os.path.expanduser(name)
         granted = self.environ.get(CREDENTIALS, "")
-        if not granted or "\0" in name or os.access(file, os.R_OK):
+        if not granted or os.access(file, os.R_OK):
             return file
         credential = Path(granted) / file.name
         return credential if credential.is_file() else file
@@ -62,34 +61,41 @@ def read_yaml(file: Path, findings: Findings) -> Mapping[Any, Any] | None:
     if not isinstance(tree, Mapping):
         findings.error(place, "a map of keys is needed at the top of the file")
         return None
-    if is_open_to_all(file) and any(secret_values(tree)):
-        findings.warn(place, f"it holds a secret, and everybody here may read it: chmod 600 {file}")
+    if any(secret_values(tree)):
+        warn_if_open(file, findings)
     return tree
 
 
-def secret_of(values: Mapping[str, Any], key: str, path: str, *, sources: Sources) -> str | None:
+def warn_if_open(file: Path, findings: Findings) -> None:
+    """Warn of a file with a secret that everybody may read."""
+    if is_open_to_all(file):
+        findings.warn(str(file), f"it holds a secret, and everybody here may read it: chmod 600 {file}")
+
+
+def secret_of(values: object, key: str, path: str, *, sources: Sources) -> str | None:
     """Return the secret from `key`, the file in `key_file` or the variable in `key_env`; empty when none is given,
     and a placeholder for one of an offering (its `path` is not empty) where logins are not wanted.
 
     None when the way that is given does not lead to a secret; the problem is then noted.
     """
-    given = [name for name in (key, f"{key}_file", f"{key}_env") if values[name]]
+    written = {name: str(getattr(values, name)) for name in (key, f"{key}_file", f"{key}_env")}
+    given = [name for name, value in written.items() if value]
     if len(given) > 1:
         names = ", ".join(f"`{name}`" for name in given)
-        sources.findings.error(below(path, key), f"give only one of {names}")
+        sources.findings.error(key_path(path, key), f"give only one of {names}")
         return None
     if given and path and not sources.with_logins:
         return NOT_READ
     if not given or given[0] == key:
-        return values[key] or ""
-    place = below(path, given[0])
+        return written[key]
+    place = key_path(path, given[0])
     if given[0].endswith("_env"):
-        variable = values[given[0]]
+        variable = written[given[0]]
         value = sources.environ.get(variable, "").strip()
         if not value:
             sources.findings.error(place, f"the environment variable {variable} is not set")
         return value or None
-    return secret_in(sources.located(values[given[0]]), place, sources.findings)
+    return secret_in(sources.located(written[given[0]]), place, sources.findings)
 
 
 def secret_in(file: Path, place: str, findings: Findings) -> str | None:
@@ -121,8 +127,6 @@ def _text_of(file: Path, place: str, findings: Findings) -> str | None:
         findings.error(place, f"{file} is not UTF-8 text")
     except OSError as error:
         findings.error(place, f"cannot read {file}: {error.strerror or error}")
-    except ValueError:
-        findings.error(place, "this cannot be the name of a file")
     return None
 
 
@@ -147,7 +151,7 @@ def _parsed(content: str, place: str, findings: Findings) -> Any:
 
 
 def _note_doubles(root: yaml.Node, findings: Findings) -> None:
-    """Keys given twice in one map; YAML, and so the reference, takes the last one."""
+    """Warn of keys given twice in one map; YAML, and so the reference, takes the last one."""
     waiting: list[tuple[yaml.Node, str]] = [(root, "")]
     seen: set[int] = set()
     while waiting:
@@ -164,9 +168,11 @@ def _note_doubles(root: yaml.Node, findings: Findings) -> None:
                     continue
                 if key.value in names:
                     line = key.start_mark.line + 1
-                    findings.warn(below(path, key.value), f"given again in line {line}; the last one counts")
+                    findings.warn(
+                        key_path(path, key.value), f"given again in line {line}; the last one counts"
+                    )
                 names.add(key.value)
-                waiting.append((value, below(path, key.value)))
+                waiting.append((value, key_path(path, key.value)))
 
 
 def _describe(error: yaml.YAMLError) -> str:

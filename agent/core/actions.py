@@ -22,7 +22,7 @@ from agent.core.model import Account, MemberQos, Part, Snapshot
 from agent.core.policy import Charge, Cost, PolicyRules
 
 # Every kind of action that is defined, by name: to read them back from JSON.
-KINDS: dict[str, type[Action]] = {}
+ACTION_CLASSES: dict[str, type[Action]] = {}
 
 
 class Effect(StrEnum):
@@ -76,7 +76,7 @@ class Phase(IntEnum):
     CLEAR = 13
 
 
-class Kind(Enum):
+class ObjectKind(Enum):
     """Kinds of things on a cluster that actions make, need, end or await."""
 
     ACCOUNT = "account"
@@ -90,26 +90,27 @@ class Kind(Enum):
     DEFAULT_PARTITION = "partition of the default account"
 
 
-class Ref(NamedTuple):
+class ObjectRef(NamedTuple):
     """A thing by the fields of an action that name it: its account, and the user or account in that."""
 
-    kind: Kind
+    kind: ObjectKind
     account: str = "account"
     of: str = ""
 
 
-class Thing(NamedTuple):
-    """Something of one account; `of`: the user or account in it, empty for all of them."""
+class ClusterObject(NamedTuple):
+    """Something of one account."""
 
-    kind: Kind
+    kind: ObjectKind
     account: str
+    # The user or account in it, empty for all of them.
     of: str = ""
 
-    def covers(self, other: Thing) -> bool:
+    def covers(self, other: ClusterObject) -> bool:
         """Return whether one is the other or a part of it. Submission of an account says nothing of a member's."""
         if self[:2] != other[:2]:
             return False
-        return self.of == other.of or (self.kind is not Kind.SUBMISSION and "" in (self.of, other.of))
+        return self.of == other.of or (self.kind is not ObjectKind.SUBMISSION and "" in (self.of, other.of))
 
 
 class _Words(string.Formatter):
@@ -132,37 +133,41 @@ _WORDS = _Words()
 
 @dataclass(frozen=True, kw_only=True)
 class Action:
-    """Base of all actions. Each class declares what it means:
+    """Base of all actions. Each class declares what it means, and its place in a batch (`phase`)."""
 
-    `subject`: what it is done to, in words, with its fields and properties in braces, and after a colon the word for
-    one that is empty; `verb`, where the words of its name will not do. `effect`, `target`, and `where` it is carried
-    out; `parts` of the snapshot that must have been read whole before it may happen; `costs` to people that it can have
-    (`charges`: what it really costs in one state); `identifiers` by which the journal finds it, with the fields that
-    hold them. Dependencies: what it `makes` and `ends`, what it `needs` to stand, and what it `awaits` the end of.
-    `phase`: its place in a batch. `fleeting` fields change by the second; of an action that `grows`, only what gets
-    less makes another action.
-    """
-
+    # Where the words of the class's name will not do.
     verb: ClassVar[str]
+    # What it is done to, in words, with its fields and properties in braces, and after a colon the word for one that is
+    # empty.
     subject: ClassVar[str]
     effect: ClassVar[Effect]
     target: ClassVar[Target]
+    # Where it is carried out.
     where: ClassVar[Where]
+    # What of the snapshot must have been read whole before it may happen.
     parts: ClassVar[frozenset[Part]]
+    # What it can cost people (`charges`: what it really costs in one state).
     costs: ClassVar[frozenset[Cost]]
+    # Names by which the journal finds it, with the fields that hold the values.
     identifiers: ClassVar[Mapping[str, str]]
-    makes: ClassVar[tuple[Ref, ...]] = ()
-    needs: ClassVar[tuple[Ref, ...]] = ()
-    ends: ClassVar[tuple[Ref, ...]] = ()
-    awaits: ClassVar[tuple[Ref, ...]] = ()
+    # What is there after it.
+    makes: ClassVar[tuple[ObjectRef, ...]] = ()
+    # What must stand before it.
+    needs: ClassVar[tuple[ObjectRef, ...]] = ()
+    # What is gone after it.
+    ends: ClassVar[tuple[ObjectRef, ...]] = ()
+    # What must have ended before it.
+    awaits: ClassVar[tuple[ObjectRef, ...]] = ()
+    # Fields that change by the second.
     fleeting: ClassVar[frozenset[str]] = frozenset()
+    # Its figures only grow as jobs go on: only one that gets less makes another action.
     grows: ClassVar[bool] = False
 
     reason: str = field(default="", compare=False)
 
     def __init_subclass__(cls) -> None:
         if not cls.__name__.endswith("Action"):  # a base of several
-            KINDS[cls.__name__] = cls
+            ACTION_CLASSES[cls.__name__] = cls
             if "verb" not in vars(cls):
                 cls.verb = re.sub("(?<!^)(?=[A-Z])", " ", cls.__name__).lower().replace("qos", "QoS")
 
@@ -172,6 +177,11 @@ class Action:
         journal.
         """
         return self.grows and not any(self.decreases())
+
+    @property
+    def month_total(self) -> tuple[str, str, Mapping[str, str | None]] | None:
+        """Return month, account and amounts of what the journal sums up, in one line for all accounts of a month."""
+        return None
 
     def line(self) -> str:
         """Return verb and subject, without the reason."""
@@ -202,9 +212,11 @@ class Action:
         """Return the account whose owner must agree; empty where it changes none."""
         return self.for_account
 
-    def things(self, refs: Iterable[Ref]) -> list[Thing]:
+    def objects(self, refs: Iterable[ObjectRef]) -> list[ClusterObject]:
         """Return what these declarations mean for this action; without an account they mean nothing."""
-        found = (Thing(r.kind, getattr(self, r.account), getattr(self, r.of) if r.of else "") for r in refs)
+        found = (
+            ClusterObject(r.kind, getattr(self, r.account), getattr(self, r.of) if r.of else "") for r in refs
+        )
         return [thing for thing in found if thing.account]
 
     def new_accounts(self) -> tuple[Account, ...]:
@@ -220,7 +232,7 @@ class Action:
         return self.effect in (Effect.REMOVE, Effect.BLOCK)
 
     def is_felt(self, snapshot: Snapshot, rules: PolicyRules) -> bool:
-        """Return whether people bear the declared costs in this state."""
+        """Return whether the declared costs are costs to people in this state."""
         return self.takes_away(snapshot, rules)
 
     def charges(self, snapshot: Snapshot, rules: PolicyRules) -> tuple[Charge, ...]:
@@ -239,7 +251,7 @@ class Action:
         return {}
 
     def decreases(self) -> Iterable[tuple[str, str, str]]:
-        """Return the figures of which Waldur would be told less, each with the amount before and after."""
+        """Return the figures that would be reported lower to Waldur, each with the amount before and after."""
         return ()
 
 
@@ -254,7 +266,7 @@ class ClusterAction(Action):
     """Done by a backend, on the cluster."""
 
     where: ClassVar[Where] = Where.CLUSTER
-    needs: ClassVar[tuple[Ref, ...]] = (Ref(Kind.ACCOUNT),)
+    needs: ClassVar[tuple[ObjectRef, ...]] = (ObjectRef(ObjectKind.ACCOUNT),)
     phase: ClassVar[Phase]
 
     account: str
@@ -269,8 +281,8 @@ class CreateAccount(ClusterAction):
     subject = "{account} below {parent}"
     effect, target, phase = Effect.ADD, Target.ACCOUNT, Phase.MAKE
     parts, costs, identifiers = NO_PARTS, FREE, ACCOUNT_ID
-    makes = (Ref(Kind.ACCOUNT),)
-    needs = (Ref(Kind.ACCOUNT, "parent"),)
+    makes = (ObjectRef(ObjectKind.ACCOUNT),)
+    needs = (ObjectRef(ObjectKind.ACCOUNT, "parent"),)
     account: str
     parent: str
     description: str = ""
@@ -290,8 +302,8 @@ class MoveAccount(ClusterAction):
     effect, target, phase = Effect.CHANGE, Target.ACCOUNT, Phase.PLACE
     parts, identifiers = frozenset({Part.ACCOUNTS}), ACCOUNT_ID
     costs = frozenset({Cost.ACCOUNTS_MOVED})
-    needs = (Ref(Kind.ACCOUNT), Ref(Kind.ACCOUNT, "after"))
-    ends = (Ref(Kind.CHILD, "before", "account"),)
+    needs = (ObjectRef(ObjectKind.ACCOUNT), ObjectRef(ObjectKind.ACCOUNT, "after"))
+    ends = (ObjectRef(ObjectKind.CHILD, "before", "account"),)
     account: str
     before: str
     after: str
@@ -304,11 +316,12 @@ class MoveAccount(ClusterAction):
 
 
 class LimitsAction(ClusterAction):
-    """Sets limits by name, of which others stay. `before` as observed."""
+    """Sets limits by name, of which others stay."""
 
     effect: ClassVar[Effect] = Effect.CHANGE
     costs: ClassVar[frozenset[Cost]] = frozenset({Cost.LIMITS_CUT})
 
+    # As observed.
     before: tuple[tuple[str, int], ...]
     after: tuple[tuple[str, int], ...]
 
@@ -324,17 +337,16 @@ class LimitsAction(ClusterAction):
 
 @dataclass(frozen=True, kw_only=True)
 class SetLimits(LimitsAction):
-    """Set limits by name, in the cluster's units (SLURM: GrpTRESMins); others stay. `before` as observed.
-
-    `on_qos`: they are set on the QoS that was made for the account.
-    """
+    """Set limits by name, in the cluster's units (SLURM: GrpTRESMins); others stay."""
 
     subject = "{account}{place} {change}"
     target, phase = Target.ACCOUNT, Phase.SET
     parts, identifiers = frozenset({Part.ACCOUNTS}), ACCOUNT_ID
     account: str
+    # As observed.
     before: tuple[tuple[str, int], ...] = field(default=(), compare=False)
     after: tuple[tuple[str, int], ...]
+    # They are set on the QoS that was made for the account.
     on_qos: bool = False
 
     @property
@@ -391,7 +403,7 @@ class SetQos(ClusterAction):
     effect, target, phase = Effect.CHANGE, Target.ACCOUNT, Phase.SET
     parts, identifiers = NO_PARTS, ACCOUNT_ID
     costs = frozenset({Cost.ACCOUNTS_BLOCKED, Cost.ACCOUNTS_DOWNSCALED})
-    needs = (Ref(Kind.ACCOUNT), Ref(Kind.QOS), Ref(Kind.FRESH_QOS))
+    needs = (ObjectRef(ObjectKind.ACCOUNT), ObjectRef(ObjectKind.QOS), ObjectRef(ObjectKind.FRESH_QOS))
     account: str
     before: tuple[str, ...] = field(default=(), compare=False)
     after: tuple[str, ...]
@@ -416,14 +428,15 @@ class SetQos(ClusterAction):
 
 @dataclass(frozen=True, kw_only=True)
 class CreateQos(ClusterAction):
-    """Make a QoS for one account, named like it. `limits` in the backend's spelling."""
+    """Make a QoS for one account, named like it."""
 
     subject = "{account}{details}"
     effect, target, phase = Effect.ADD, Target.CLUSTER, Phase.PLACE
     parts, costs, identifiers = NO_PARTS, FREE, ACCOUNT_ID
-    makes = (Ref(Kind.QOS),)
+    makes = (ObjectRef(ObjectKind.QOS),)
     account: str
     flags: str = ""
+    # In the backend's spelling.
     limits: tuple[tuple[str, str], ...] = ()
 
     @property
@@ -443,7 +456,7 @@ class DeleteQos(ClusterAction):
     subject = "{account}"
     effect, target, phase = Effect.REMOVE, Target.CLUSTER, Phase.CLEAR
     parts, costs, identifiers = TREE | {Part.QOS}, FREE, ACCOUNT_ID
-    awaits = (Ref(Kind.ACCOUNT),)
+    awaits = (ObjectRef(ObjectKind.ACCOUNT),)
     account: str
 
     def applied_to(self, snapshot: Snapshot) -> Snapshot:
@@ -453,21 +466,23 @@ class DeleteQos(ClusterAction):
 
 @dataclass(frozen=True, kw_only=True)
 class AddMember(ClusterAction):
-    """Associate a user with an account. No partitions: all of them.
-
-    `default_account` is what the user's default shall become, empty to leave that to the cluster;
-    `present_default` what it is now, empty for a user who has none, None where that is not known.
-    """
+    """Associate a user with an account, in the partitions that are named, or in all."""
 
     subject = "{user} to {account}{place}"
     effect, target, phase = Effect.ADD, Target.USER, Phase.JOIN
     parts, costs, identifiers = NO_PARTS, FREE, MEMBER_IDS
-    makes = (Ref(Kind.MEMBER, of="user"),)
-    # Nobody joins an account whose QoS shall hold its limits and could not begin: there would be none.
-    needs = (Ref(Kind.ACCOUNT), Ref(Kind.ACCOUNT, "default_account"), Ref(Kind.FRESH_QOS))
+    makes = (ObjectRef(ObjectKind.MEMBER, of="user"),)
+    # No member joins an account whose QoS shall hold its limits and could not begin: there would be none.
+    needs = (
+        ObjectRef(ObjectKind.ACCOUNT),
+        ObjectRef(ObjectKind.ACCOUNT, "default_account"),
+        ObjectRef(ObjectKind.FRESH_QOS),
+    )
     account: str
     user: str
+    # What the user's default shall become, empty to leave that to the cluster.
     default_account: str = ""
+    # What it is now, empty for a user who has none, None where that is not known.
     present_default: str | None = field(default=None, compare=False)
     partitions: tuple[str, ...] = ()
     qos: tuple[str, ...] = ()
@@ -497,16 +512,17 @@ class AddMember(ClusterAction):
 
 @dataclass(frozen=True, kw_only=True)
 class RemoveMember(ClusterAction):
-    """End a user's association. `is_default`: it is the user's default account, and the last one they leave."""
+    """End a user's association."""
 
     subject = "{user} from {account}"
     effect, target, phase = Effect.REMOVE, Target.USER, Phase.REMOVE_MEMBERS
     parts, identifiers = TREE, MEMBER_IDS
     costs = frozenset({Cost.MEMBERS_REMOVED})
-    ends = (Ref(Kind.MEMBER, of="user"),)
-    awaits = (Ref(Kind.JOBS, of="user"), Ref(Kind.DEFAULT, of="user"))
+    ends = (ObjectRef(ObjectKind.MEMBER, of="user"),)
+    awaits = (ObjectRef(ObjectKind.JOBS, of="user"), ObjectRef(ObjectKind.DEFAULT, of="user"))
     account: str
     user: str
+    # It is the user's default account, and the last one they leave.
     is_default: bool = field(default=False, compare=False)
 
     def applied_to(self, snapshot: Snapshot) -> Snapshot:
@@ -528,8 +544,8 @@ class MoveDefaultAccount(ClusterAction):
     effect, target, phase = Effect.CHANGE, Target.USER, Phase.MOVE_DEFAULTS
     parts, identifiers = frozenset({Part.DEFAULT_ACCOUNTS}), MEMBER_IDS
     costs = frozenset({Cost.DEFAULTS_MOVED})
-    needs = (Ref(Kind.ACCOUNT), Ref(Kind.MEMBER, of="user"))
-    ends = (Ref(Kind.DEFAULT, "before", "user"),)
+    needs = (ObjectRef(ObjectKind.ACCOUNT), ObjectRef(ObjectKind.MEMBER, of="user"))
+    ends = (ObjectRef(ObjectKind.DEFAULT, "before", "user"),)
     account: str
     user: str
     before: str
@@ -559,7 +575,7 @@ class BlockSubmission(ClusterAction):
     effect, target, phase = Effect.BLOCK, Target.ACCOUNT, Phase.BLOCK
     parts, identifiers = NO_PARTS, ACCOUNT_ID
     costs = frozenset({Cost.ACCOUNTS_BLOCKED})
-    ends = (Ref(Kind.SUBMISSION),)
+    ends = (ObjectRef(ObjectKind.SUBMISSION),)
     account: str
 
     def is_felt(self, snapshot: Snapshot, rules: PolicyRules) -> bool:
@@ -575,7 +591,7 @@ class AllowSubmission(ClusterAction):
     """New jobs are possible again (GrpSubmitJobs=-1)."""
 
     subject = "{account}"
-    makes = (Ref(Kind.SUBMISSION),)
+    makes = (ObjectRef(ObjectKind.SUBMISSION),)
     effect, target, phase = Effect.CHANGE, Target.ACCOUNT, Phase.ALLOW
     parts, costs, identifiers = NO_PARTS, FREE, ACCOUNT_ID
     account: str
@@ -592,7 +608,7 @@ class BlockMember(ClusterAction):
     effect, target, phase = Effect.BLOCK, Target.USER, Phase.BLOCK_MEMBERS
     parts, identifiers = TREE, MEMBER_IDS
     costs = frozenset({Cost.MEMBERS_REMOVED})
-    ends = (Ref(Kind.SUBMISSION, of="user"),)
+    ends = (ObjectRef(ObjectKind.SUBMISSION, of="user"),)
     account: str
     user: str
 
@@ -602,7 +618,7 @@ class AllowMember(ClusterAction):
     """A user whom we blocked came back before they were out: new jobs are possible again."""
 
     subject = "{user} in {account}"
-    makes = (Ref(Kind.SUBMISSION, of="user"),)
+    makes = (ObjectRef(ObjectKind.SUBMISSION, of="user"),)
     effect, target, phase = Effect.CHANGE, Target.USER, Phase.ALLOW
     parts, costs, identifiers = NO_PARTS, FREE, MEMBER_IDS
     account: str
@@ -617,8 +633,8 @@ class CancelJobs(ClusterAction):
     effect, target, phase = Effect.REMOVE, Target.ACCOUNT, Phase.CANCEL_JOBS
     parts, identifiers = TREE, MEMBER_IDS
     costs = frozenset({Cost.JOBS_CANCELLED})
-    ends = (Ref(Kind.JOBS, of="user"),)
-    awaits = (Ref(Kind.SUBMISSION, of="user"),)
+    ends = (ObjectRef(ObjectKind.JOBS, of="user"),)
+    awaits = (ObjectRef(ObjectKind.SUBMISSION, of="user"),)
     fleeting = frozenset({"jobs"})
     account: str
     user: str = ""
@@ -630,7 +646,7 @@ class CancelJobs(ClusterAction):
         return whose + (f" ({self.jobs} active)" if self.jobs is not None else "")
 
     def is_felt(self, snapshot: Snapshot, rules: PolicyRules) -> bool:
-        """Return whether there may be jobs: those that nobody has counted may be many."""
+        """Return whether there may be jobs: those that were not counted may be many."""
         return self.jobs != 0
 
     def applied_to(self, snapshot: Snapshot) -> Snapshot:
@@ -649,8 +665,14 @@ class DeleteAccount(ClusterAction):
     effect, target, phase = Effect.REMOVE, Target.ACCOUNT, Phase.DELETE
     parts, identifiers = TREE, ACCOUNT_ID
     costs = frozenset({Cost.ACCOUNTS_EMPTIED})
-    ends = (Ref(Kind.ACCOUNT), Ref(Kind.CHILD, "parent", "account"))
-    awaits = (Ref(Kind.MEMBER), Ref(Kind.CHILD), Ref(Kind.JOBS), Ref(Kind.DEFAULT), Ref(Kind.SUBMISSION))
+    ends = (ObjectRef(ObjectKind.ACCOUNT), ObjectRef(ObjectKind.CHILD, "parent", "account"))
+    awaits = (
+        ObjectRef(ObjectKind.MEMBER),
+        ObjectRef(ObjectKind.CHILD),
+        ObjectRef(ObjectKind.JOBS),
+        ObjectRef(ObjectKind.DEFAULT),
+        ObjectRef(ObjectKind.SUBMISSION),
+    )
     account: str
     parent: str = field(compare=False)
 
@@ -671,21 +693,21 @@ def only(kind: type[Chosen], actions: Iterable[Action]) -> list[Chosen]:
     return [action for action in actions if isinstance(action, kind)]
 
 
-def things_made(actions: Iterable[Action], *kinds: Kind) -> Iterator[Thing]:
+def objects_made(actions: Iterable[Action], *kinds: ObjectKind) -> Iterator[ClusterObject]:
     """Yield the things of these kinds that actions make."""
-    return (thing for action in actions for thing in action.things(action.makes) if thing.kind in kinds)
+    return (thing for action in actions for thing in action.objects(action.makes) if thing.kind in kinds)
 
 
-def things_ended(actions: Iterable[Action], *kinds: Kind) -> Iterator[Thing]:
+def objects_ended(actions: Iterable[Action], *kinds: ObjectKind) -> Iterator[ClusterObject]:
     """Yield the things of these kinds that actions end."""
-    return (thing for action in actions for thing in action.things(action.ends) if thing.kind in kinds)
+    return (thing for action in actions for thing in action.objects(action.ends) if thing.kind in kinds)
 
 
 Several = TypeVar("Several", bound=Sequence[Action])
 
 
-def wholly_shown(actions_of: Mapping[str, Several], shown: frozenset[Action] | None) -> dict[str, Several]:
-    """Return those of whom somebody was `shown` all actions; everybody where it is None."""
+def fully_shown(actions_of: Mapping[str, Several], shown: frozenset[Action] | None) -> dict[str, Several]:
+    """Return those all of whose actions a person was `shown`; all where it is None."""
     return {of: some for of, some in actions_of.items() if shown is None or shown.issuperset(some)}
 
 

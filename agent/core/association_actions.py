@@ -13,9 +13,9 @@ from agent.core.actions import (
     TREE,
     ClusterAction,
     Effect,
-    Kind,
+    ObjectKind,
+    ObjectRef,
     Phase,
-    Ref,
     Target,
     qos_severity,
 )
@@ -36,12 +36,12 @@ class ResetQosUsage(ClusterAction):
     effect, target, phase = Effect.CHANGE, Target.CLUSTER, Phase.PLACE
     parts, identifiers = NO_PARTS, ACCOUNT_ID
     costs = frozenset({Cost.USAGE_RESET})
-    makes = (Ref(Kind.FRESH_QOS),)
-    needs = (Ref(Kind.ACCOUNT), Ref(Kind.QOS))
+    makes = (ObjectRef(ObjectKind.FRESH_QOS),)
+    needs = (ObjectRef(ObjectKind.ACCOUNT), ObjectRef(ObjectKind.QOS))
     account: str
 
     def is_felt(self, snapshot: Snapshot, rules: PolicyRules) -> bool:
-        """Return whether both stand: what an account counted that is gone is nobody's."""
+        """Return whether both stand: what an account counted that is gone belongs to no account."""
         return self.account in snapshot.accounts and self.account in snapshot.qos
 
 
@@ -54,7 +54,7 @@ class SetMemberQos(ClusterAction):
     effect, target, phase = Effect.CHANGE, Target.USER, Phase.SET_MEMBERS
     parts, identifiers = frozenset({Part.ASSOCIATIONS}), MEMBER_IDS
     costs = frozenset({Cost.MEMBERS_PAUSED})
-    needs = (Ref(Kind.ACCOUNT), Ref(Kind.MEMBER, of="user"))
+    needs = (ObjectRef(ObjectKind.ACCOUNT), ObjectRef(ObjectKind.MEMBER, of="user"))
     account: str
     user: str
     before: tuple[str, ...] = field(default=(), compare=False)
@@ -86,8 +86,8 @@ class KeepDefaultAccount(ClusterAction):
     subject = "{account} of {user}"
     effect, target, phase = Effect.CHANGE, Target.USER, Phase.MOVE_DEFAULTS
     parts, costs, identifiers = frozenset({Part.DEFAULT_ACCOUNTS}), FREE, MEMBER_IDS
-    needs = (Ref(Kind.ACCOUNT), Ref(Kind.MEMBER, of="user"))
-    ends = (Ref(Kind.DEFAULT_PARTITION, of="user"),)
+    needs = (ObjectRef(ObjectKind.ACCOUNT), ObjectRef(ObjectKind.MEMBER, of="user"))
+    ends = (ObjectRef(ObjectKind.DEFAULT_PARTITION, of="user"),)
     account: str
     user: str
 
@@ -105,8 +105,8 @@ class RemovePartition(ClusterAction):
     effect, target, phase = Effect.REMOVE, Target.USER, Phase.REMOVE_MEMBERS
     parts, identifiers = TREE | {Part.DEFAULT_ACCOUNTS}, MEMBER_IDS
     costs = frozenset({Cost.PARTITIONS_REMOVED})
-    needs = (Ref(Kind.ACCOUNT), Ref(Kind.MEMBER, of="user"))
-    awaits = (Ref(Kind.DEFAULT_PARTITION, of="user"),)
+    needs = (ObjectRef(ObjectKind.ACCOUNT), ObjectRef(ObjectKind.MEMBER, of="user"))
+    awaits = (ObjectRef(ObjectKind.DEFAULT_PARTITION, of="user"),)
     account: str
     user: str
     partition: str

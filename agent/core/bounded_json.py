@@ -38,7 +38,7 @@ def read_json(  # noqa: PLR0913  those of json.loads
     object_hook: Callable[[dict[Any, Any]], Any] | None = None,
 ) -> Any:
     """Return the document of a JSON text; as json.loads, bytes in UTF-8, -16 or -32 too. Raises ValueError where there
-    is none, TooMuchJson where it is too large or too deep. `values_at_most` is None where somebody has counted them.
+    is none, TooMuchJson where it is too large or too deep. `values_at_most` is None where the caller has counted them.
     `instead_of_deeper`: what stands for lists and objects that are too deep, so that the rest can be read.
     """
     if isinstance(text, bytes | bytearray):
@@ -70,7 +70,7 @@ def read_json(  # noqa: PLR0913  those of json.loads
 
 def values_in(text: str | bytes | bytearray, *, exact_above: int) -> int:
     """Return how many values, and keys, a JSON text has at most, without reading it: a comma within a text counts as
-    one, unless there are more than `exact_above`, when they are told apart.
+    one, unless there are more than `exact_above`, when they are distinguished.
     """
     count = sum(map(text.count, _SIGNS)) if isinstance(text, str) else sum(map(text.count, _SIGNS.encode()))
     if count <= exact_above:

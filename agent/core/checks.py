@@ -18,14 +18,14 @@ class CheckState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One finding. `about`: the offering that it is about, empty for the host. `remedy`: what to do, empty where
-    nothing is wrong.
-    """
+    """One finding."""
 
     name: str
     state: CheckState
     found: str
+    # What to do, empty where nothing is wrong.
     remedy: str = ""
+    # The offering that it is about, empty for the host.
     about: str = ""
 
     def as_json(self) -> dict[str, str]:
@@ -38,16 +38,16 @@ class Check:
         }
 
 
-def ok(name: str, found: str) -> Check:
-    return Check(name, CheckState.OK, found)
+def ok(name: str, found: str, about: str = "") -> Check:
+    return Check(name, CheckState.OK, found, about=about)
 
 
-def warning(name: str, found: str, remedy: str) -> Check:
-    return Check(name, CheckState.WARNING, found, remedy)
+def warning(name: str, found: str, remedy: str, about: str = "") -> Check:
+    return Check(name, CheckState.WARNING, found, remedy, about)
 
 
-def problem(name: str, found: str, remedy: str) -> Check:
-    return Check(name, CheckState.PROBLEM, found, remedy)
+def problem(name: str, found: str, remedy: str, about: str = "") -> Check:
+    return Check(name, CheckState.PROBLEM, found, remedy, about)
 
 
 def unknown(name: str, found: str) -> Check:

@@ -13,7 +13,7 @@ from agent.core.model import Part, Snapshot
 from agent.core.policy import Charge, Cost, PolicyRules
 from agent.core.waldur_actions import WaldurAction
 
-NOBODY: Mapping[str, str] = {}
+NO_IDENTIFIERS: Mapping[str, str] = {}
 USER_ID: Mapping[str, str] = {"user": "user"}
 # What people log in with. Homes and shells are the directory's words, in lower case.
 LOGIN_ATTRIBUTES = frozenset({"homedirectory", "loginshell"})
@@ -23,26 +23,28 @@ GROUP_ID: Mapping[str, str] = {"account": "group"}
 
 @dataclass(frozen=True, kw_only=True)
 class BeginUsername(WaldurAction):
-    """Tell Waldur that the account of an offering user is being made (`begin_creating`)."""
+    """Report to Waldur that the account of an offering user is being made (`begin_creating`)."""
 
     subject = "of offering user {offering_user}"
-    target, identifiers = Target.USER, NOBODY
+    target, identifiers = Target.USER, NO_IDENTIFIERS
     offering_user: str
 
 
 @dataclass(frozen=True, kw_only=True)
 class AssignUsername(WaldurAction):
-    """Give an offering user the name on the cluster; Waldur moves it to OK. No name in a plan: not known before.
-    `is_new`: the person has had none here, and gets a user in the directory where the site has one. `before`: the one
-    that the person had.
+    """Give an offering user the name on the cluster; Waldur moves it to OK. A person who has had none here gets a user
+    in the directory, where the site has one.
     """
 
     subject = "{username:yet to be chosen} to offering user {offering_user}"
     effect, target, identifiers = Effect.ADD, Target.USER, {"user": "username"}
     costs = frozenset({Cost.PEOPLE_MADE, Cost.PEOPLE_RENAMED})
     offering_user: str
+    # Empty in a plan: not known before.
     username: str
+    # The person has had none here.
     is_new: bool = field(default=False, compare=False)
+    # The one that the person had.
     before: str = field(default="", compare=False)
 
     def charges(self, snapshot: Snapshot, rules: PolicyRules) -> tuple[Charge, ...]:
@@ -58,17 +60,17 @@ class CompleteValidation(WaldurAction):
     """What Waldur waited for has been done by the person; comes before the name."""
 
     subject = "of offering user {offering_user}"
-    target, identifiers = Target.USER, NOBODY
+    target, identifiers = Target.USER, NO_IDENTIFIERS
     offering_user: str
 
 
 @dataclass(frozen=True, kw_only=True)
 class AskAccountLinking(WaldurAction):
-    """Let Waldur ask the person to link an account; `comment` and `comment_url` are what it shows."""
+    """Let Waldur ask the person to link an account, and show a comment with a link."""
 
     verb = "ask for account linking"
     subject = "of offering user {offering_user}: {comment}"
-    target, identifiers = Target.USER, NOBODY
+    target, identifiers = Target.USER, NO_IDENTIFIERS
     offering_user: str
     comment: str = ""
     comment_url: str = ""
@@ -76,11 +78,11 @@ class AskAccountLinking(WaldurAction):
 
 @dataclass(frozen=True, kw_only=True)
 class AskValidation(WaldurAction):
-    """Let Waldur ask the person for an additional validation; `comment` and `comment_url` are what it shows."""
+    """Let Waldur ask the person for an additional validation, and show a comment with a link."""
 
     verb = "ask for validation"
     subject = "of offering user {offering_user}: {comment}"
-    target, identifiers = Target.USER, NOBODY
+    target, identifiers = Target.USER, NO_IDENTIFIERS
     offering_user: str
     comment: str = ""
     comment_url: str = ""
@@ -88,19 +90,19 @@ class AskValidation(WaldurAction):
 
 @dataclass(frozen=True, kw_only=True)
 class FailUsername(WaldurAction):
-    """Set an offering user to `Error creating`; `message` goes to the log, Waldur takes none."""
+    """Set an offering user to `Error creating`. The reason goes to the log, Waldur takes none."""
 
     subject = "of offering user {offering_user}: {message}"
-    target, identifiers = Target.USER, NOBODY
+    target, identifiers = Target.USER, NO_IDENTIFIERS
     offering_user: str
     message: str
 
 
 @dataclass(frozen=True, kw_only=True)
 class BeginDeletion(WaldurAction):
-    """Tell Waldur that the account of an offering user is being deleted; it cannot be taken back from then on."""
+    """Report to Waldur that the account of an offering user is being deleted; it cannot be undone from then on."""
 
-    subject = "of {username:nobody yet}, offering user {offering_user}"
+    subject = "of {username:no username yet}, offering user {offering_user}"
     target, identifiers, feature = Target.USER, {"user": "username"}, "set_deleting"
     offering_user: str
     username: str = ""
@@ -108,9 +110,9 @@ class BeginDeletion(WaldurAction):
 
 @dataclass(frozen=True, kw_only=True)
 class CompleteDeletion(WaldurAction):
-    """Tell Waldur that an offering user is in no account any more. Homes and files stay."""
+    """Report to Waldur that an offering user is in no account any more. Homes and files stay."""
 
-    subject = "of {username:nobody yet}, offering user {offering_user}"
+    subject = "of {username:no username yet}, offering user {offering_user}"
     target, identifiers, feature = Target.USER, {"user": "username"}, "set_deleted"
     offering_user: str
     username: str = ""
@@ -118,9 +120,9 @@ class CompleteDeletion(WaldurAction):
 
 @dataclass(frozen=True, kw_only=True)
 class FailDeletion(WaldurAction):
-    """Set an offering user to `Error deleting`; `message` goes to the log and journal, Waldur takes none."""
+    """Set an offering user to `Error deleting`. The reason goes to the log and journal, Waldur takes none."""
 
-    subject = "of {username:nobody yet}, offering user {offering_user}: {message}"
+    subject = "of {username:no username yet}, offering user {offering_user}: {message}"
     target, identifiers, feature = Target.USER, {"user": "username"}, "set_error_deleting"
     offering_user: str
     username: str = ""
@@ -146,14 +148,15 @@ class MakeUser(DirectoryAction):
 
 @dataclass(frozen=True, kw_only=True)
 class UpdateProfile(DirectoryAction):
-    """Write what Waldur says of a person to the directory: name, e-mail, login, home and shell. `changes`: attribute
-    and new value. With another home or shell a person may be unable to work: that costs what a removal does.
+    """Write what Waldur says of a person to the directory: name, e-mail, login, home and shell. With another home or
+    shell a person may be unable to work: that costs what a removal does.
     """
 
     subject = "of {user}: {changed}"
     effect, target = Effect.CHANGE, Target.USER
     costs, identifiers = frozenset({Cost.MEMBERS_REMOVED}), USER_ID
     user: str
+    # Attribute and new value.
     changes: tuple[tuple[str, str], ...]
 
     @property
@@ -166,16 +169,15 @@ class UpdateProfile(DirectoryAction):
 
 @dataclass(frozen=True, kw_only=True)
 class DeactivateUser(DirectoryAction):
-    """A person who has left: disabled in the directory or removed from it where the site wants that, else kept.
-
-    `login`, `uid`: the person's in Waldur, by which the directory knows its entry; empty and None where unknown.
-    """
+    """A person who has left: disabled in the directory or removed from it where the site wants that, else kept."""
 
     subject = "{user}"
     effect, target = Effect.REMOVE, Target.USER
     costs, identifiers = frozenset({Cost.MEMBERS_REMOVED}), USER_ID
     user: str
+    # The person's in Waldur, by which the directory knows its entry; empty where unknown.
     login: str = ""
+    # The same; None where unknown.
     uid: int | None = None
 
 
@@ -197,7 +199,7 @@ class CreateUser(DirectoryAction):
 @dataclass(frozen=True, kw_only=True)
 class RenameUser(DirectoryAction):
     """Give a person's user, its group and its places in groups the name that Waldur has now. Homes stay as they are.
-    Nobody logs in with the old name from then on: that costs what a removal does.
+    The old name is no login from then on: that costs what a removal does.
     """
 
     subject = "{before} to {user}"
@@ -297,12 +299,13 @@ class AdoptGroupNumber(DirectoryAction):
 
 @dataclass(frozen=True, kw_only=True)
 class DescribeGroup(DirectoryAction):
-    """Let a project's group name its organization. `before`: what it says of that now, and will not any more."""
+    """Let a project's group name its organization."""
 
     subject = "{group}: {after}"
     effect, target = Effect.CHANGE, Target.GROUP
     costs, identifiers = FREE, GROUP_ID
     group: str
+    # What it says of that now, and will not any more.
     before: tuple[str, ...] = ()
     after: str
 
@@ -320,13 +323,14 @@ class ListGroup(DirectoryAction):
 
 @dataclass(frozen=True, kw_only=True)
 class DelistGroup(DirectoryAction):
-    """Take a project's group out of an entry that lists it. `members`: who may lose something by that."""
+    """Take a project's group out of an entry that lists it."""
 
     subject = "{group} in {parent}"
     effect, target = Effect.REMOVE, Target.GROUP
     costs, identifiers = frozenset({Cost.GROUP_MEMBERS_REMOVED}), GROUP_ID
     group: str
     parent: str
+    # Who may lose something by that.
     members: tuple[str, ...] = field(default=(), compare=False)
 
     def charges(self, snapshot: Snapshot, rules: PolicyRules) -> tuple[Charge, ...]:

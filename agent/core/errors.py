@@ -83,11 +83,9 @@ class OrderErred(WaldurError):
 
 
 class BackendError(SiteAgentError):
-    """The cluster's side failed; permanent unless a subclass says otherwise.
+    """The cluster's side failed; permanent unless a subclass says otherwise."""
 
-    `of_host`: the agent's host or rights are at fault, and no account: an operator must act.
-    """
-
+    # The agent's host or rights are at fault, and no account: an operator must act.
     of_host: bool = False
 
 
@@ -188,7 +186,7 @@ class NotApplied(BackendError):
 
 
 class DoneInPart(BackendError):
-    """The cluster did what it can, and no later pass will do more: what is missing is told, and nothing waits."""
+    """The cluster did what it can, and no later pass will do more: what is missing is reported, and nothing waits."""
 
 
 class PersonMustAct(SiteAgentError):
@@ -204,17 +202,17 @@ class AccountLinkingRequired(PersonMustAct):
 
 
 class AdditionalValidationRequired(PersonMustAct):
-    """Somebody must look at the person first (a paper to sign, an identity to be proved)."""
+    """An operator must look at the person first (a paper to sign, an identity to be proved)."""
 
 
 class OfferingPaused(SiteAgentError):
-    """Somebody has paused the offering: what was asked waits until they let it go on."""
+    """An operator has paused the offering: what was asked waits for the end of the pause."""
 
     retryable = True
 
 
 class PassUnfinished(SiteAgentError):
-    """A pass used up its time, or made way; what it did stays, and the next one goes on."""
+    """A pass used up its time, or yielded to another; what it did stays, and the next one continues."""
 
     retryable = True
 

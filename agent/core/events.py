@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What Waldur tells of by events, and what is done about it: jobs that carry identifiers, since messages are hints."""
+"""What Waldur reports by events, and what is done about it: jobs that carry identifiers, since messages are hints."""
 
 from __future__ import annotations
 
@@ -38,16 +38,14 @@ class JobKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One task to be queued. Without `resource_uuid` and `project_uuid` it is about the whole offering.
-
-    `document` is the message itself, for the two kinds that Waldur cannot be asked about again.
-    """
+    """One task to be queued; without a resource and a project it is about the whole offering."""
 
     kind: JobKind
     offering_uuid: str
     resource_uuid: str = ""
     project_uuid: str = ""
     request_uuid: str = ""
+    # The message itself, for the two kinds that Waldur cannot be asked about again.
     document: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
 

@@ -32,35 +32,33 @@ class QuotaProvider(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class HomeQuota:
-    """What every home may hold: at least one limit, in the order in which the provider's tool takes them.
-
-    Ceph: `ceph.quota.max_bytes` (digits) and `ceph.quota.max_files`, of the folder itself (no `mount_point`).
-    XFS and Lustre: `bsoft`, `bhard` (digits and a unit; without one bytes for XFS, KiB for Lustre), `isoft`, `ihard`.
-    """
+    """What every home may hold."""
 
     provider: QuotaProvider
+    # At least one, in the order in which the provider's tool takes them. Ceph: `ceph.quota.max_bytes` (digits) and
+    # `ceph.quota.max_files`. XFS and Lustre: `bsoft`, `bhard` (digits and a unit; without one bytes for XFS, KiB for
+    # Lustre), `isoft`, `ihard`.
     limits: tuple[tuple[str, str], ...]
+    # Empty for Ceph, whose quota is the folder's own.
     mount_point: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class HomeRules:
-    """Whether homes are made, with which umask (four octal digits), below which folder, under which quota.
-
-    The umask never takes a right from the owner and always takes writing from group and others. No `base_path`:
-    homes are where the system's user database says. `bases`: homes are directly below one of these; without any they
-    are anywhere but in the system's own folders.
-    """
+    """Whether homes are made, with which umask, below which folder, under which quota."""
 
     create: bool = True
+    # Four octal digits; it never takes a right from the owner and always takes writing from group and others.
     umask: str = "0077"
+    # Empty: homes are where the system's user database says.
     base_path: str = ""
     quota: HomeQuota | None = None
+    # Homes are directly below one of these; without any they are anywhere but in the system's own folders.
     bases: tuple[str, ...] = ()
 
     def home_mark(self) -> str:
         """Return what a home depends on, as a short text: a home seen under another mark is looked at once more."""
-        return _mark(self.base_path, *self.bases)
+        return sha256("\0".join((self.base_path, *self.bases)).encode()).hexdigest()[:12]
 
     def quota_mark(self) -> str:
         """Return what a quota depends on, as text from which `quota_of` reads it; empty where there is none to set."""
@@ -71,29 +69,28 @@ class HomeRules:
 
 @dataclass(frozen=True, slots=True)
 class Home:
-    """The home of one user on the head node. `trouble` tells why neither it nor its quota may be touched.
-
-    `path` is where the site wants it; `made_at` where the user database says, and so where it would be made.
-    """
+    """The home of one user on the head node."""
 
     user: str
+    # Where the site wants it.
     path: str
+    # Where the user database says, and so where it would be made.
     made_at: str = ""
     exists: bool = False
+    # Why neither it nor its quota may be touched.
     trouble: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class HomeRecord:
-    """What is known of one user: the marks (`HomeRules`) under which the home was seen and the quota set.
-
-    `failures` in a row; `told` is what the log has said last about a user who cannot have a home yet.
-    """
+    """What is known of one user: the marks (`HomeRules`) under which the home was seen and the quota set."""
 
     home: str = ""
     quota: str = ""
+    # In a row.
     failures: int = 0
-    told: str = ""
+    # What the log has said last about a user who cannot have a home yet.
+    logged: str = ""
 
 
 NOTHING = HomeRecord()
@@ -112,7 +109,7 @@ def is_home(home: str) -> bool:
 
 
 def home_problem(home: str, bases: Sequence[str]) -> str:
-    """Return why nobody may get this home on this host; empty where somebody may. `bases` as in `HomeRules`."""
+    """Return why no user may get this home on this host; empty where a user may. `bases` as in `HomeRules`."""
     if not is_home(home):
         return "it is none that a person can have"
     place = _normal(home)
@@ -130,7 +127,7 @@ def home_name(home: str) -> str:
 
 
 def quota_of(mark: str) -> HomeQuota | None:
-    """Return the quota that was set under this mark (`HomeRules.quota_mark`); None where it does not tell."""
+    """Return the quota that was set under this mark (`HomeRules.quota_mark`); None where the mark does not say."""
     try:
         provider, mount_point, _, *limits = json.loads(mark)
         return HomeQuota(
@@ -142,7 +139,3 @@ def quota_of(mark: str) -> HomeQuota | None:
 
 def _normal(path: str) -> str:
     return "/" + "/".join(filter(None, path.split("/")))
-
-
-def _mark(*parts: str) -> str:
-    return sha256("\0".join(parts).encode()).hexdigest()[:12]

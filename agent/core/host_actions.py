@@ -58,18 +58,17 @@ class MakeHome(HomeAction):
 
 @dataclass(frozen=True, kw_only=True)
 class SetQuota(HomeAction):
-    """Limit what a user's home may hold. `place`: the home (Ceph) or the mount point (XFS, Lustre).
-
-    `limits` as in `HomeQuota`; limits that are not named keep what they are. `before`: what we set last, empty where
-    that is not known.
-    """
+    """Limit what a user's home may hold; limits that are not named keep what they are."""
 
     subject = "of {user} on {place} ({provider}) {limits}"
     effect, costs = Effect.CHANGE, frozenset({Cost.QUOTAS_LOWERED})
     user: str
     provider: str
+    # The home (Ceph) or the mount point (XFS, Lustre).
     place: str
+    # What we set last, empty where that is not known.
     before: tuple[tuple[str, str], ...] = field(default=(), compare=False)
+    # As in `HomeQuota`.
     limits: tuple[tuple[str, str], ...]
 
     @property
@@ -77,7 +76,7 @@ class SetQuota(HomeAction):
         return self.provider
 
     def takes_away(self, snapshot: Snapshot, rules: PolicyRules) -> bool:
-        """0 is no limit at all, for all three providers."""
+        """Return whether a limit falls; 0 is no limit at all, for all three providers."""
         return _is_lower(self.before, self.limits)
 
 
@@ -93,8 +92,8 @@ class DirectoryHostAction(HostAction):
 
 @dataclass(frozen=True, kw_only=True)
 class MakeProjectDirectory(DirectoryHostAction):
-    """Make the directory of an allocation's members: empty, complete in owner, group and rights before it has its
-    name. One that is there already is not touched. `project_id`: Lustre's, 0 where there is no quota.
+    """Make the directory of an allocation's members: empty, complete in owner, group and rights before it has its name.
+    One that is there already is not touched.
     """
 
     subject = "{path} of {owner}:{group} ({gid}) with mode {mode}{rights}"
@@ -106,6 +105,7 @@ class MakeProjectDirectory(DirectoryHostAction):
     gid: int
     mode: str
     has_acl: bool
+    # Lustre's, 0 where there is no quota.
     project_id: int = 0
 
     @property
@@ -116,9 +116,7 @@ class MakeProjectDirectory(DirectoryHostAction):
 
 @dataclass(frozen=True, kw_only=True)
 class SetProjectQuota(DirectoryHostAction):
-    """Limit what a project directory may hold (Lustre). `before`: what we set last, else what the file system has;
-    empty for a directory that is new, None where nobody could tell. `of_group`: `project_id` is the number of a group.
-    """
+    """Limit what a project directory may hold (Lustre)."""
 
     subject = "of {path} ({whose} {project_id} on {mount_point}) {limits}"
     effect, costs = Effect.CHANGE, frozenset({Cost.QUOTAS_LOWERED})
@@ -126,8 +124,10 @@ class SetProjectQuota(DirectoryHostAction):
     path: str
     project_id: int
     mount_point: str
+    # What we set last, else what the file system has; empty for a directory that is new, None where it is unknown.
     before: tuple[tuple[str, str], ...] | None = field(default=(), compare=False)
     limits: tuple[tuple[str, str], ...]
+    # The id is the number of a group.
     of_group: bool = False
 
     @property
@@ -135,7 +135,7 @@ class SetProjectQuota(DirectoryHostAction):
         return "group" if self.of_group else "project"
 
     def takes_away(self, snapshot: Snapshot, rules: PolicyRules) -> bool:
-        # A quota that nobody could tell may be a higher one.
+        # A quota that is unknown may be a higher one.
         return self.before is None or _is_lower(self.before, self.limits)
 
 

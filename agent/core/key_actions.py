@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Keys of resources: what a backend does with them, and what Waldur is told. No action has a secret in it."""
+"""Keys of resources: what a backend does with them, and what is reported to Waldur. No action has a secret in it."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import ClassVar
 from agent.core.actions import FREE, NO_PARTS, Action, Effect, Target, Where
 from agent.core.model import Part, Snapshot
 from agent.core.policy import Charge, Cost, PolicyRules
-from agent.core.usage_actions import Amounts, told
+from agent.core.usage_actions import Amounts, changed_amounts
 from agent.core.waldur_actions import WaldurAction
 
 KEY_IDS: Mapping[str, str] = {"resource": "resource", "account": "account"}
 
 
 class KeyAction(Action):
-    """Done on the cluster with one key, as its owner asked in Waldur. `client_id`: the key's name there."""
+    """Done on the cluster with one key, as its owner asked in Waldur."""
 
     subject = "{client_id} of {account}"
 
@@ -30,6 +30,7 @@ class KeyAction(Action):
     key: str
     resource: str
     account: str
+    # The key's name on the cluster.
     client_id: str
 
     def is_felt(self, snapshot: Snapshot, rules: PolicyRules) -> bool:
@@ -43,13 +44,14 @@ class KeyAction(Action):
 
 @dataclass(frozen=True, kw_only=True)
 class IssueKey(KeyAction):
-    """Make a key. `replaces`: a new secret for one that is there; the old one is worth nothing then."""
+    """Make a key, or a new secret for one that is there, whose old one is invalid then."""
 
     effect = Effect.ADD
     key: str
     resource: str
     account: str
     client_id: str
+    # There is one already; it gets a new secret.
     replaces: bool = False
 
     def is_felt(self, snapshot: Snapshot, rules: PolicyRules) -> bool:
@@ -58,7 +60,7 @@ class IssueKey(KeyAction):
 
 @dataclass(frozen=True, kw_only=True)
 class PauseKey(KeyAction):
-    """Make a key worth nothing until it is resumed."""
+    """Make a key invalid until it is resumed."""
 
     effect = Effect.CHANGE
     key: str
@@ -78,15 +80,14 @@ class ResumeKey(KeyAction):
 
 @dataclass(frozen=True, kw_only=True)
 class EndKey(KeyAction):
-    """Make a key worth nothing for good, as its owner asked. One that is gone already is ended. `is_unused`: nobody has
-    got its secret.
-    """
+    """Make a key invalid permanently, as its owner asked. One that is gone already is ended."""
 
     effect = Effect.CHANGE
     key: str
     resource: str
     account: str
     client_id: str
+    # Its secret was given to no user.
     is_unused: bool = False
 
     def is_felt(self, snapshot: Snapshot, rules: PolicyRules) -> bool:
@@ -104,11 +105,12 @@ class ReportKey(WaldurAction):
 
 @dataclass(frozen=True, kw_only=True)
 class ConfirmKey(WaldurAction):
-    """Tell Waldur that a key is as it asked for: `state` is `paused` or `ok`."""
+    """Report to Waldur that a key is as it asked for."""
 
     subject = "{key} {state}"
     target, identifiers = Target.RESOURCE, {}
     key: str
+    # `paused` or `ok`.
     state: str
 
 
@@ -129,4 +131,4 @@ class ReportKeyUsage(WaldurAction):
 
     @property
     def figures(self) -> str:
-        return told(self.before, self.after)
+        return changed_amounts(self.before, self.after)

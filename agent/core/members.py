@@ -8,31 +8,32 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class ProjectAccounts:
-    """Service and course accounts of one project: those in use, those whose state is not settled, and closed ones."""
+    """Service and course accounts of one project: those in use, those whose state is in transition, and closed ones."""
 
     active: frozenset[str] = frozenset()
-    unsettled: frozenset[str] = frozenset()
+    in_transition: frozenset[str] = frozenset()
     ended: frozenset[str] = frozenset()
 
 
 # The one empty set that all share: each frozenset() of its own takes 216 bytes (3.11).
-NOBODY: frozenset[str] = frozenset()
+NO_MEMBERS: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
 class DesiredMembers:
-    """`wanted` belong in, `kept` may stay if they are there. `nameless` counts members who have no name here yet,
-    `renamed` those who may have another one on the cluster, and nobody knows which.
+    """Who shall be in an account."""
 
-    Where `complete` is false nobody is removed: somebody who belongs in may be missing from `wanted`.
-    `known`: names that Waldur tells whose they are.
-    """
-
+    # They belong in.
     wanted: frozenset[str] = frozenset()
+    # They may stay if they are there.
     kept: frozenset[str] = frozenset()
+    # How many members have no name here yet.
     nameless: int = 0
+    # Where it is false no member is removed: one who belongs in may be missing from those wanted.
     complete: bool = True
+    # Names whose users Waldur lists.
     known: frozenset[str] = frozenset()
+    # How many may have another name on the cluster, which is unknown.
     renamed: int = 0
 
     def stale(self, inside: frozenset[str]) -> frozenset[str]:
@@ -40,8 +41,8 @@ class DesiredMembers:
         return inside - self.wanted - self.kept
 
     def unclear(self, stale: frozenset[str]) -> frozenset[str]:
-        """Return those of `stale` who may be a member whose name was blanked, or changed: nobody else has their name in
-        Waldur.
+        """Return those of `stale` who may be a member whose name was blanked, or changed: no other user has their name
+        in Waldur.
         """
         return stale - self.known if self.nameless or self.renamed else frozenset()
 

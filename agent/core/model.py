@@ -74,27 +74,26 @@ class AccountingType(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Component:
-    """A billed component: `backend value = Waldur value * unit_factor`.
-
-    `targets` maps TRES names of the cluster to factors; where it is empty the component's own
-    name is the TRES and `unit_factor` the factor. `extras` are keys that only a plugin may know.
-    """
+    """A billed component: `backend value = Waldur value * factor`."""
 
     name: str
     measured_unit: str
     accounting_type: AccountingType
     label: str
+    # Of the TRES that has the component's own name, where no targets are named.
     unit_factor: float = 1.0
     unit_factor_reporting: float | None = None
     limit: float | None = None
+    # TRES names of the cluster and their factors.
     targets: Mapping[str, float] = field(default_factory=dict)
     waldur_fields: Mapping[str, Any] = field(default_factory=dict)
+    # Keys that only a plugin may know.
     extras: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """An order as Waldur lists it. `limits` holds the values exactly as they came, judged by the planner."""
+    """An order as Waldur lists it."""
 
     uuid: str
     type: OrderType
@@ -103,6 +102,7 @@ class Order:
     resource_name: str = ""
     project_slug: str = ""
     plan_uuid: str = ""
+    # The values exactly as they came, judged by the planner.
     limits: Mapping[str, Any] = field(default_factory=dict)
     attributes: Mapping[str, Any] = field(default_factory=dict)
     created: datetime | None = None
@@ -111,16 +111,13 @@ class Order:
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """An allocation in Waldur; `backend_id` is the name of its account, empty until it is claimed.
-
-    `spending_limits`: by component and period, as they came. `has_allocation`: a server of 2024 keeps a second object
-    behind it, with a state of its own.
-    """
+    """An allocation in Waldur."""
 
     uuid: str
     name: str
     slug: str
     state: ResourceState
+    # The name of its account, empty until it is claimed.
     backend_id: str = ""
     project_uuid: str = ""
     project_slug: str = ""
@@ -129,6 +126,7 @@ class Resource:
     customer_slug: str = ""
     customer_name: str = ""
     limits: Mapping[str, Any] = field(default_factory=dict)
+    # By component and period, as they came.
     spending_limits: Mapping[str, Any] = field(default_factory=dict)
     attributes: Mapping[str, Any] = field(default_factory=dict)
     plugin_options: Mapping[str, Any] = field(default_factory=dict)
@@ -136,6 +134,7 @@ class Resource:
     paused: bool = False
     downscaled: bool = False
     restrict_member_access: bool = False
+    # A server of 2024 keeps a second object behind it, with a state of its own.
     has_allocation: bool = False
     error_message: str = ""
     last_sync: datetime | None = None
@@ -147,13 +146,13 @@ class Resource:
 
 @dataclass(frozen=True, slots=True)
 class TeamMember:
-    """A person of a resource's project; `username` is the name on the cluster, empty while unknown. `role` as Waldur
-    names it, of several any.
-    """
+    """A person of a resource's project."""
 
     user_uuid: str
+    # The name on the cluster, empty while unknown.
     username: str = ""
     offering_user_state: str = ""
+    # As Waldur names it, of several any.
     role: str = field(default="", compare=False)
 
 
@@ -181,34 +180,36 @@ class PosixAccount:
 
 @dataclass(frozen=True, slots=True)
 class OfferingUser:
-    """A person's account at the offering; `username` is the name on the cluster, empty until it is made.
-
-    `waldur_username` is the person's login in Waldur (a CUID in federations). Names and e-mail are empty where
-    the person or the provider does not expose them. `runtime_state`: what an account that is OK waits for, empty where
-    it is in use or the server does not tell (before 8.1). `posix`: None where the server does not tell.
-    `directory_name`: the name that the site's directory still has, where a renaming has not happened yet; None where
-    nobody knows which one that is, and then `possible_names` are those that may be. `is_name_taken`: Waldur's name is
-    that of somebody else there.
+    """A person's account at the offering. Names and e-mail are empty where the person or the provider does not expose
+    them.
     """
 
     uuid: str
     user_uuid: str
+    # The name on the cluster, empty until it is made.
     username: str
     state: str = ""
     is_restricted: bool = False
+    # The person's login in Waldur (a CUID in federations).
     waldur_username: str = ""
     first_name: str = ""
     last_name: str = ""
     email: str = ""
+    # What an account that is OK waits for, empty where it is in use or the server does not report it (before 8.1).
     runtime_state: str = ""
+    # None where the server does not report it.
     posix: PosixAccount | None = None
+    # The name that the site's directory still has, where a renaming has not happened yet; None where it is unknown
+    # which one that is.
     directory_name: str | None = ""
+    # Those that may be the directory's where that is unknown.
     possible_names: frozenset[str] = frozenset()
+    # Waldur's name is that of another user there.
     is_name_taken: bool = False
 
     @property
     def key(self) -> str:
-        """Return what the user is found by: the own uuid, or the person's where that is not told."""
+        """Return what the user is found by: the own uuid, or the person's where that is not reported."""
         return self.uuid or self.user_uuid
 
     @property
@@ -234,38 +235,47 @@ class OfferingUser:
 
 @dataclass(frozen=True, slots=True)
 class KeyCommand:
-    """What Waldur wants done with a key of a resource: `create`, `rotate`, `pause`, `resume`, `update`, `delete`.
-    `client_id`: its name on the cluster, empty until it is made.
-    """
+    """What Waldur wants done with a key of a resource."""
 
     uuid: str
     resource_uuid: str
     state: str
+    # `create`, `rotate`, `pause`, `resume`, `update`, `delete`.
     action: str
+    # Its name on the cluster, empty until it is made.
     client_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class OfferingFacts:
-    """What Waldur itself says of an offering. `qos`: those it offers at all; `partition_qos`: of partitions that do
-    not take them all.
-    """
+    """What Waldur itself says of an offering."""
 
     uuid: str
+    name: str = ""
+    state: str = ""
     customer_uuid: str = ""
+    customer_name: str = ""
     components: tuple[WaldurComponent, ...] = ()
     partitions: tuple[str, ...] = ()
+    # Those it offers at all.
     qos: tuple[str, ...] = ()
+    # Of partitions that do not take them all.
     partition_qos: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     plugin_options: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def billing_types(self) -> dict[str, str]:
+        """Return how each component is billed, by its type: `usage`, `limit`, `fixed`, `one`."""
+        return {c.type: str(c.fields.get("billing_type") or "") for c in self.components}
 
 
 @dataclass(frozen=True, slots=True)
 class WaldurComponent:
-    """A component as the offering has it in Waldur; `fields` are the raw values by API name."""
+    """A component as the offering has it in Waldur."""
 
     uuid: str
     type: str
+    # The raw values by API name.
     fields: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -288,22 +298,22 @@ TREE_PARTS = frozenset({Part.ACCOUNTS, Part.ASSOCIATIONS, Part.DEFAULT_ACCOUNTS,
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """An account that has an association on our cluster.
-
-    `limits` by name, in the cluster's units (SLURM: GrpTRESMins by TRES, in TRES-minutes, megabyte-minutes of
-    memory); `least`: what they can be lowered to, where that is not nothing. `qos` and `default_qos` are its own, empty
-    where it has those of the account above. `submit_limit`: jobs that it takes (GrpSubmitJobs), None when unset.
-    `remarks`: what people should know about it. `limits_on_qos`: its limits are those of the QoS that was made for it.
-    """
+    """An account that has an association on our cluster."""
 
     name: str
     parent: str | None
+    # By name, in the cluster's units (SLURM: GrpTRESMins by TRES, in TRES-minutes, megabyte-minutes of memory).
     limits: Mapping[str, int] = field(default_factory=dict)
+    # Its own and its own default, empty where it has those of the account above.
     qos: frozenset[str] = frozenset()
     default_qos: str = ""
+    # Jobs that it takes (GrpSubmitJobs), None when unset.
     submit_limit: int | None = None
+    # What the limits can be lowered to, where that is not nothing.
     least: Mapping[str, int] = field(default_factory=dict)
+    # What people should know about it.
     remarks: tuple[str, ...] = ()
+    # Its limits are those of the QoS that was made for it.
     limits_on_qos: bool = False
 
 
@@ -317,38 +327,40 @@ class MemberQos:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """What the cluster held at one moment; `complete` names the parts that were read whole.
-
-    `active_jobs` by account and `active_users` by (account, user) count the jobs of the accounts that were asked
-    about (part JOBS). `user_limits`: limits of single users (SLURM: MaxTRESMins) by (account, user), where there are
-    any (part USER_LIMITS, which a cluster that keeps none never has). `used`: what counts against the limits of the
-    accounts asked about (part USAGE). `member_qos`: of associations that have QoS of their own (part ASSOCIATIONS).
-    `made_qos`: those of `qos` that say themselves that they were made for the account of their name, `foreign_qos`:
-    for that of another cluster, as all clusters of a slurmdbd share their QoS. `qos_limits`: limits of made QoS that
-    shall hold none (part QOS). `partitions` (part PARTITIONS): asked for where a plan names some. `unread`: parts that
-    somebody else than the accounting database tells and could not be asked now, with the reason; what needs one waits.
-    """
+    """What the cluster held at one moment."""
 
     cluster: str
     accounts: Mapping[str, Account] = field(default_factory=dict)
     associations: Set[Association] = frozenset()
     default_accounts: Mapping[str, str] = field(default_factory=dict)
     tres: frozenset[str] = frozenset()
+    # Jobs by account, and by (account, user), of the accounts that were asked about (part JOBS).
     active_jobs: Mapping[str, int] = field(default_factory=dict)
     active_users: Mapping[tuple[str, str], int] = field(default_factory=dict)
     qos: frozenset[str] = frozenset()
+    # Those of `qos` that say themselves that they were made for the account of their name, and those made for that of
+    # another cluster: all clusters of a slurmdbd share their QoS.
     made_qos: frozenset[str] = frozenset()
     foreign_qos: frozenset[str] = frozenset()
+    # Limits of made QoS that shall hold none (part QOS).
     qos_limits: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    # Of associations that have their own QoS (part ASSOCIATIONS).
     member_qos: Mapping[Association, MemberQos] = field(default_factory=dict)
+    # Asked for where a plan names some (part PARTITIONS).
     partitions: frozenset[str] = frozenset()
+    # Limits of single users (SLURM: MaxTRESMins) by (account, user), where there are any (part USER_LIMITS, which a
+    # cluster that keeps none never has).
     user_limits: Mapping[tuple[str, str], Mapping[str, int]] = field(default_factory=dict)
+    # What counts against the limits of the accounts asked about (part USAGE).
     used: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    # The parts that were read whole.
     complete: frozenset[Part] = frozenset()
+    # Parts that come from elsewhere than the accounting database and could not be read now, with the reason; what needs
+    # one waits.
     unread: Mapping[Part, str] = field(default_factory=dict)
 
     def require(self, *parts: Part) -> None:
-        """Unknown is never absent: raises BackendUnavailable where one of these parts was not read whole."""
+        """Raise BackendUnavailable where one of these parts was not read whole: unknown is never absent."""
         unread = ", ".join(part.value for part in parts if part not in self.complete)
         if unread:
             raise BackendUnavailable(
@@ -356,7 +368,7 @@ class Snapshot:
             )
 
     def with_usage(self, seen: Snapshot) -> Snapshot:
-        """This snapshot with the jobs and the use of limits of the accounts that another look was about."""
+        """Return this snapshot with the jobs and the use of limits of the accounts that another look was about."""
         return replace(
             self,
             active_jobs={**self.active_jobs, **seen.active_jobs},
@@ -386,7 +398,7 @@ class Snapshot:
             changes |= {"partitions": seen.partitions}
         return replace(self, complete=self.complete | found, **changes)
 
-    def beside(self, before: Snapshot, accounts: Set[str], users: Set[str]) -> Snapshot:
+    def merged_into(self, before: Snapshot, accounts: Set[str], users: Set[str]) -> Snapshot:
         """Return this look, which was about these accounts with all that is in them and the default accounts of these
         users, with the rest of the tree as it was before. What the look did not find is gone.
         """
@@ -404,7 +416,7 @@ class Snapshot:
         )
 
     def has_own_qos(self, account: str) -> bool:
-        """Return whether the QoS of an account's name was made for it: it says so, or nobody else can use it."""
+        """Return whether the QoS of an account's name was made for it: it says so, or no other account can use it."""
         if account not in self.qos or account in self.foreign_qos:
             return False
         is_ours = account in self.accounts and self.users_of_qos(account) <= {account}
@@ -426,7 +438,7 @@ class Snapshot:
         return self._rows.members()
 
     def accounts_of(self, user: str) -> frozenset[str]:
-        return _values(self._homes.get(user, ()))
+        return _values(self._accounts_by_user.get(user, ()))
 
     def children_of(self, account: str) -> frozenset[str]:
         return _values(self._children.get(account, ()))
@@ -442,15 +454,19 @@ class Snapshot:
         return found.default_qos if found else ""
 
     def refuses_jobs(self, account: str) -> bool:
-        """Return whether nobody can submit in an account: it, or one above it, takes no jobs (GrpSubmitJobs=0)."""
+        """Return whether no user can submit in an account: it, or one above it, takes no jobs (GrpSubmitJobs=0)."""
         return self._nearest(account, lambda a: a.submit_limit == 0) is not None
 
     def _nearest(self, account: str, has: Callable[[Account], bool]) -> Account | None:
-        """Return the account or the first above it for which `has` holds."""
+        """Return the account or the first above it for which `has` holds. Rows that contradict each other may lead in a
+        circle: no way is longer than there are accounts.
+        """
         place = self.accounts.get(account)
-        while place is not None and not has(place):
+        for _ in self.accounts:
+            if place is None or has(place):
+                return place
             place = self.accounts.get(place.parent or "")
-        return place
+        return None
 
     @cached_property
     def _rows(self) -> Associations:
@@ -466,7 +482,7 @@ class Snapshot:
         return _grouped((qos, account) for qos, account in (*of_accounts, *of_members) if qos)
 
     @cached_property
-    def _homes(self) -> Mapping[str, OneOrMore]:
+    def _accounts_by_user(self) -> Mapping[str, OneOrMore]:
         return _listed((user, account) for account, user in self.members())
 
     @cached_property
@@ -490,8 +506,8 @@ def _grouped(pairs: Iterable[tuple[Key, Value]]) -> Mapping[Key, frozenset[Value
 
 
 def _listed(pairs: Iterable[tuple[str, str]]) -> Mapping[str, OneOrMore]:
-    """Group values by key, in a tenth of the room that sets take: of users there are tens of thousands, most of them in
-    one account. A value may be listed twice.
+    """Group values by key, in a tenth of the memory that sets take: of users there are tens of thousands, most of them
+    in one account. A value may be listed twice.
     """
     groups: dict[str, str | list[str]] = {}
     for key, value in pairs:
@@ -509,7 +525,7 @@ def _values(found: OneOrMore) -> frozenset[str]:
 
 @dataclass(frozen=True, slots=True)
 class AccountSpec:
-    """An account that must stand below `parent`; description and organization are for people."""
+    """An account that must stand below its parent; description and organization are for people."""
 
     name: str
     parent: str
@@ -521,10 +537,9 @@ class AccountSpec:
 class RequestedState:
     """What Waldur requests for the associations and the state of an allocation. The backend's settings decide which of
     it counts.
-
-    `qos` and `partition` are the customer's words, of any value; the others are what the offering has.
     """
 
+    # QoS and partition are the customer's words, of any value; the others are what the offering has.
     qos: str = ""
     partition: str = ""
     offering_partitions: tuple[str, ...] = ()
@@ -537,64 +552,67 @@ class RequestedState:
 
 @dataclass(frozen=True, slots=True)
 class StateSpec:
-    """How an account shows its state. `qos`: what it shall have alone, its default too; empty to leave that.
+    """How an account shows its state."""
 
-    `only_from`: change the QoS only where the account has one of these, empty for always. `submission`: whether
-    new jobs are taken, None to leave that; `is_told`: Waldur is told of it in any case; `is_unclear`: it is not told.
-    """
-
+    # What it shall have alone, its default too; empty to leave that.
     qos: tuple[str, ...] = ()
     default_qos: str = ""
+    # Change the QoS only where the account has one of these, empty for always.
     only_from: frozenset[str] = frozenset()
+    # Whether new jobs are taken, None to leave that.
     submission: bool | None = None
-    is_told: bool = False
+    # It is reported to Waldur in any case.
+    is_always_reported: bool = False
+    # It is not reported.
     is_unclear: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class OwnQos:
-    """A QoS made for one account and named like it. `limits` are in the backend's spelling; `holds_limits`: those that
-    Waldur gives the account are the QoS's, too.
-    """
+    """A QoS made for one account and named like it."""
 
     name: str
     flags: str = ""
+    # In the backend's spelling.
     limits: tuple[tuple[str, str], ...] = ()
     additional: tuple[str, ...] = ()
+    # Those that Waldur gives the account are the QoS's, too.
     holds_limits: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class AllocationSpec:
-    """All that one allocation needs on a cluster: its account, the accounts above it, limits and members.
-
-    `limits` by name in the cluster's units. `partitions`, `qos`, `default_qos` of its associations, `own_qos`,
-    `state` and the `default_account` of its members are filled in by the backend's `canonical`, from `requested` and
-    its settings. So is `not_offered`: sentences on what the order names and may not have, and does not get; and
-    `unplaced`: why no association can be made now, where the site has to mend something first.
-    """
+    """All that one allocation needs on a cluster: its account, the accounts above it, limits and members."""
 
     account: AccountSpec
     ancestors: tuple[AccountSpec, ...] = ()
+    # By name in the cluster's units.
     limits: Mapping[str, int] = field(default_factory=dict)
     members: tuple[str, ...] = ()
+    # From it and its settings the backend's `canonical` fills in all that follows, except notes.
     requested: RequestedState = field(default_factory=RequestedState)
+    # Of its members.
     default_account: str = ""
+    # Partitions and QoS of its associations.
     partitions: tuple[str, ...] = ()
     qos: tuple[str, ...] = ()
     default_qos: str = ""
     own_qos: OwnQos | None = None
     state: StateSpec = field(default_factory=StateSpec)
+    # Sentences on what the order names and may not have, and does not get.
     not_offered: tuple[str, ...] = ()
+    # Why no association can be made now, where the site has to correct something first.
     unplaced: str = ""
     notes: tuple[str, ...] = field(default=(), compare=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """What `check` found: `problems` stop the backend, `warnings` do not."""
+    """What `check` found."""
 
     version: str = ""
     cluster: str = ""
+    # They stop the backend.
     problems: tuple[str, ...] = ()
+    # They do not stop it.
     warnings: tuple[str, ...] = ()

@@ -25,14 +25,15 @@ OURS = frozenset({Origin.MADE, Origin.FOUND, Origin.ADOPTED})
 
 @dataclass(frozen=True, slots=True)
 class Ledger:
-    """`origins`: by account, of the offering itself. `made_by_others`: by account, the offering of this host that made
-    it, or that found or adopted it and names it. `is_first`: the offering was not seen on this cluster before.
-    `news`: what of `origins` is not written down yet.
-    """
+    """Who made the accounts of a cluster, as far as this host knows."""
 
+    # By account, of the offering itself.
     origins: Mapping[str, Origin] = field(default_factory=dict)
+    # By account, the offering of this host that made it, or that found or adopted it and names it.
     made_by_others: Mapping[str, str] = field(default_factory=dict)
+    # The offering was not seen on this cluster before.
     is_first: bool = False
+    # Origins that are not written down yet.
     news: Mapping[str, Origin] = field(default_factory=dict)
 
     def is_ours(self, account: str) -> bool:

@@ -31,10 +31,12 @@ class Granularity(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class DesiredSettings:
-    """What a policy asks for an account. `fairshare` None: as it is. `limits` by TRES, in SLURM's units."""
+    """What a policy asks for an account."""
 
     account: str
+    # None: as it is.
     fairshare: int | None = None
+    # By TRES, in SLURM's units.
     limits: Mapping[LimitType, Mapping[str, int]] = field(default_factory=dict)
     resets_usage: bool = False
 
@@ -46,8 +48,9 @@ class DesiredSettings:
 
 @dataclass(frozen=True, slots=True)
 class ObservedSettings:
-    """What an account has of its own. `fairshare` None: the share of the account above."""
+    """What an account has of its own."""
 
+    # None: the share of the account above.
     fairshare: int | None
     limits: Mapping[LimitType, Mapping[str, int]]
 

@@ -54,7 +54,7 @@ class SetPeriodicLimits(LimitsAction):
     after: tuple[tuple[str, int], ...]
 
     def lowered(self, snapshot: Snapshot) -> Mapping[str, tuple[int | None, int]]:
-        """`before` was read with the account itself, of which the snapshot may show other limits only."""
+        """Return what falls. `before` was read with the account; the snapshot may have other limits of it only."""
         return lowered_limits(dict(self.before), self.after)
 
     def used_limits(self, snapshot: Snapshot) -> Mapping[str, tuple[int | None, int]]:
@@ -63,15 +63,14 @@ class SetPeriodicLimits(LimitsAction):
 
 @dataclass(frozen=True, kw_only=True)
 class ResetRawUsage(ClusterAction):
-    """Forget what an account has used so far (RawUsage=0), once in a policy's period. `before`: the period in which the
-    agent did so last for the same policy, empty where it did not.
-    """
+    """Forget what an account has used so far (RawUsage=0), once in a policy's period."""
 
     subject = "of {account}{earlier}"
     effect, target, phase = Effect.CHANGE, Target.ACCOUNT, Phase.CLEAR
     parts, identifiers = NO_PARTS, ACCOUNT_ID
     costs = frozenset({Cost.USAGE_RESET})
     account: str
+    # The period in which the agent did so last for the same policy, empty where it did not.
     before: str = field(default="", compare=False)
 
     @property

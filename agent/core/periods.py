@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: MIT
-"""Billing months: which there are, when they begin in a zone, and by which date Waldur knows them."""
+"""Billing months: which there are, when they begin in a zone, and by which date Waldur knows them. Lengths of time in
+words.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +14,16 @@ HALF_A_DAY = timedelta(hours=12)
 SKEW = timedelta(minutes=5)
 
 _TEXT = re.compile(r"([0-9]{4})-([0-9]{2})")
+
+
+def span(length: timedelta) -> str:
+    """Return how long a time is, in its two biggest units: `2 d 5 h`."""
+    minutes = max(0, int(length.total_seconds() // 60))
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
+    if days:
+        return f"{days} d {hours} h"
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min"
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -31,7 +43,7 @@ class Month:
 
     @classmethod
     def parse(cls, text: str) -> Month:
-        """From `2024-03`. Raises ValueError."""
+        """Return the month that `2024-03` names. Raises ValueError."""
         found = _TEXT.fullmatch(text)
         if not found:
             raise ValueError(f"{text!r} is no month: write it as 2024-03")
@@ -58,7 +70,7 @@ class Month:
 
 
 def last_months(current: Month, count: int) -> tuple[Month, ...]:
-    """`count` months up to and with `current`, oldest first."""
+    """Return `count` months up to and with `current`, oldest first."""
     months = [current]
     while len(months) < count:
         months.append(months[-1].previous)
@@ -78,9 +90,9 @@ def months_between(first: date, last: date) -> tuple[Month, ...]:
 def attribution(month: Month, zone: tzinfo) -> datetime:
     """Return the moment by which Waldur files usage under a month: the first, at noon in UTC.
 
-    Waldur takes the month of this moment in the zone of its own server (waldur-mastermind 8.0), which nobody here
-    knows. At noon in UTC it is the same day everywhere on earth but for a few islands; at 00:00 in UTC a server in
-    America would file it under the month before, whose bill it would overwrite.
+    Waldur takes the month of this moment in the zone of its own server (waldur-mastermind 8.0), which is
+    unknown here. At noon in UTC it is the same day everywhere on earth but for a few islands; at 00:00 in UTC a server
+    in America would file it under the month before, whose bill it would overwrite.
     """
     return (month.start(UTC) + HALF_A_DAY).astimezone(zone)
 

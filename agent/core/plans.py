@@ -18,13 +18,13 @@ from agent.core import (  # noqa: F401
     usage_actions,
     waldur_actions,
 )
-from agent.core.actions import KINDS, Action, ClusterAction
+from agent.core.actions import ACTION_CLASSES, Action, ClusterAction
 from agent.core.errors import SiteAgentError
 
 
 def action_from_json(record: Mapping[str, Any]) -> Action:
     """Return the action that `as_json` wrote. Raises KeyError for an unknown kind."""
-    kind = KINDS[record["action"]]
+    kind = ACTION_CLASSES[record["action"]]
     names = {f.name for f in fields(kind)}
     return kind(**{name: _frozen(value) for name, value in record.items() if name in names})
 
@@ -65,9 +65,10 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of one action. `error` is None when it was carried out."""
+    """What became of one action."""
 
     action: Action
+    # None when it was carried out.
     error: SiteAgentError | None = None
     commands: tuple[str, ...] = ()
     duration_s: float = 0.0

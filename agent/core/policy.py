@@ -11,7 +11,7 @@ from fnmatch import fnmatchcase
 from agent.core.account_names import fold
 from agent.core.system_users import SYSTEM_USERS
 
-# Letters of a held plan's id that people see and type; the whole of it is a SHA-256, which nobody can forge.
+# Letters of a held plan's id that people see and type; the whole of it is a SHA-256, which cannot be forged.
 SHORT_ID = 12
 
 
@@ -39,14 +39,14 @@ class JournalFailures(StrEnum):
 
 
 class UsageDecreases(StrEnum):
-    """What becomes of a usage figure below the one that Waldur has already: somebody may have been billed for that."""
+    """What becomes of a usage figure below the one that Waldur has already, and which may have been billed."""
 
     HOLD = "hold"
     ALLOW = "allow"
 
 
 class LimitsSource(StrEnum):
-    """Whose limits count: those on the cluster are shown in Waldur, or Waldur's are set on the cluster."""
+    """Whose limits count: those on the cluster are reported to Waldur, or Waldur's are set on the cluster."""
 
     CLUSTER = "cluster"
     WALDUR = "waldur"
@@ -77,13 +77,12 @@ class Cost(StrEnum):
 
 @dataclass(frozen=True, slots=True, order=True)
 class Charge:
-    """One cost to one account, group or user; the same one again within a window counts once.
-
-    `account`: the account or group that it happens in, empty for a user as a whole. `user`: empty for all of it.
-    """
+    """One cost to one account, group or user; the same one again within a window counts once."""
 
     cost: Cost
+    # The account or group that it happens in, empty for a user as a whole.
     account: str
+    # Empty for all of the account.
     user: str = ""
 
 
@@ -118,7 +117,7 @@ BUDGETS: Mapping[Cost, Budget] = {
     Cost.PEOPLE_MADE: Budget(1000, 3000),
     Cost.HOMES_MADE: Budget(1000, 3000),
 }
-# For the sentence of a held plan: how many accounts or users bear the cost.
+# For the sentence of a held plan: how many accounts or users have the cost.
 COST_SENTENCES: Mapping[Cost, str] = {
     Cost.ACCOUNTS_EMPTIED: "{} account{s} would be deleted or emptied",
     Cost.ACCOUNTS_BLOCKED: "{} account{s} would be blocked",
@@ -142,21 +141,20 @@ COST_SENTENCES: Mapping[Cost, str] = {
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """The charges of one cluster that nobody has approved, within the last hour and the last day.
-
-    `approved`: charges within the last day that somebody has approved, while that approval is open; the same again (a
-    retry) costs nothing. `paid`: all charges of the last hour; what only goes with them (the group of an account that
-    went) costs nothing. `joined`: by account who has joined it within the last day, and was not in before.
-    """
+    """The charges of one cluster that no person has approved, within the last hour and the last day."""
 
     hour: frozenset[Charge] = frozenset()
     day: frozenset[Charge] = frozenset()
+    # Charges within the last day that a person has approved, while that approval is open; the same again (a retry)
+    # costs nothing.
     approved: frozenset[Charge] = frozenset()
+    # All charges of the last hour; what only goes with them (the group of an account that went) costs nothing.
     paid: frozenset[Charge] = frozenset()
+    # By account who has joined it within the last day, and was not in before.
     joined: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
     def with_costs(self, charges: Iterable[Charge], approved: Iterable[Iterable[Charge]]) -> History:
-        """Return the history after a plan that costs this, and of which somebody has approved the rest."""
+        """Return the history after a plan that costs this, and of which a person has approved the rest."""
         spent, free = frozenset(charges), self.approved.union(*approved)
         return replace(
             self,
@@ -171,20 +169,20 @@ class History:
 class PolicyRules:
     """The rules for the plans of one offering. Names are in lower case; `ignore_*` are patterns of fnmatch.
 
-    A plan is held when it removes more than `max_removed_members` members at once, from one account or from the
-    cluster, or more than `max_removed_percent` of them and more than `small_removal`; or when it deletes or
-    empties more than `max_removed_accounts` accounts; or when one of these would be so together with what happened
-    before (`History`), or a budget would be overdrawn. `prefixes` prove that an account is ours. A QoS of
-    `pausing_qos` stops jobs as blocking does, one of `downscaling_qos` slows them. `paused_why` says who paused, and
-    since when.
+    A plan is held when one of its maxima is exceeded, or would be together with what happened before (`History`), or a
+    budget would be overdrawn.
     """
 
     mode: PolicyMode = PolicyMode.SYNC
     paused: bool = False
+    # Who paused, and since when.
     paused_why: str = "by `paused: true` in the configuration"
+    # Removed at once, from one account or from the cluster.
     max_removed_members: int = BUDGETS[Cost.MEMBERS_REMOVED].hour
+    # Of the members there are; it holds only what is more than a small removal, too.
     max_removed_percent: int = 50
     small_removal: int = 2
+    # Deleted or emptied.
     max_removed_accounts: int = BUDGETS[Cost.ACCOUNTS_EMPTIED].hour
     budgets: Mapping[Cost, Budget] = field(default_factory=lambda: dict(BUDGETS))
     limit_cuts: LimitCuts = LimitCuts.HOLD
@@ -194,8 +192,11 @@ class PolicyRules:
     protected_accounts: frozenset[str] = frozenset({"root"})
     ignore_users: frozenset[str] = frozenset()
     ignore_accounts: frozenset[str] = frozenset()
+    # They prove that an account is ours.
     prefixes: tuple[str, ...] = ()
+    # A QoS of these stops jobs as blocking does.
     pausing_qos: frozenset[str] = frozenset()
+    # One of these slows them.
     downscaling_qos: frozenset[str] = frozenset()
 
     def budget(self, cost: Cost) -> Budget:

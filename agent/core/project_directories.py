@@ -17,15 +17,14 @@ MAX_PROJECT_ID = 2**32 - 2
 
 @dataclass(frozen=True, slots=True)
 class ProjectQuota:
-    """The Lustre quota of every project directory; `limits` as in `HomeQuota`, blocks in KiB.
-
-    The project id is the number of the group plus `id_offset`; `of_group`: the quota is the group's, in the whole file
-    system.
-    """
+    """The Lustre quota of every project directory."""
 
     mount_point: str
+    # As in `HomeQuota`, blocks in KiB.
     limits: tuple[tuple[str, str], ...]
+    # The project id is the number of the group plus this.
     id_offset: int = 0
+    # The quota is the group's, in the whole file system.
     of_group: bool = False
 
     def mark(self) -> str:
@@ -35,15 +34,14 @@ class ProjectQuota:
 
 @dataclass(frozen=True, slots=True)
 class DirectoryRules:
-    """Where project directories are made, with which owner and rights (`mode` with the set-group-id bit).
-
-    `group_name`: the group of all directories; empty for the group that is named like the account.
-    """
+    """Where project directories are made, with which owner and rights."""
 
     base_path: str
     owner: str
+    # With the set-group-id bit.
     mode: int
     has_acl: bool
+    # The group of all directories; empty for the group that is named like the account.
     group_name: str = ""
     quota: ProjectQuota | None = None
 
@@ -61,7 +59,7 @@ class DirectoryRecord:
     """
 
     quota: str = ""
-    told: str = ""
+    logged: str = ""
 
 
 NO_RECORD = DirectoryRecord()
@@ -73,7 +71,7 @@ def is_directory_name(account: str) -> bool:
 
 
 def quota_of(mark: str) -> ProjectQuota | None:
-    """Return the quota that was set under this mark; None where it does not tell."""
+    """Return the quota that was set under this mark; None where the mark does not say."""
     try:
         mount_point, id_offset, *limits = json.loads(mark)
         of_group = id_offset == GROUP

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 # UID_MIN and GID_MIN of login.defs.
 FIRST_PERSON = 1000
-# nobody and nogroup; the largest numbers of 16 and 32 bits stand for nobody, too, or for "none".
+# nobody and nogroup; the largest numbers of 16 and 32 bits stand for the user nobody, too, or for "none".
 NOBODIES = frozenset({65534, 65535, 2**32 - 2, 2**32 - 1})
 # Whatever their numbers: slurm has 64030 on Debian.
 SYSTEM_USERS = frozenset({"root", "nobody", "nfsnobody", "munge", "slurm"})

@@ -34,10 +34,10 @@ LIMIT_TYPES = frozenset({AccountingType.LIMIT, AccountingType.ONE})
 
 @dataclass(frozen=True, slots=True)
 class BackendLimits:
-    """Limits for the cluster, and what was asked for but left out, with the reason for each."""
+    """Limits for the cluster, and what was asked for but skipped, with the reason for each."""
 
     values: Mapping[str, int]
-    left_out: tuple[str, ...] = ()
+    skipped: tuple[str, ...] = ()
 
 
 def limit_number(component: str, value: Any) -> Decimal:
@@ -52,7 +52,7 @@ def limit_number(component: str, value: Any) -> Decimal:
         raise PlanRefused(f"limit of {component} is {value!r}: a number of 0 or more is needed") from None
     if not number.is_finite() or number < 0:
         raise PlanRefused(f"limit of {component} is {value}: a number of 0 or more is needed")
-    return countable(component, number)
+    return require_countable(component, number)
 
 
 def prepaid_months(start: date, end: date) -> int:
@@ -62,7 +62,7 @@ def prepaid_months(start: date, end: date) -> int:
 
 
 def targets_of(component: Component) -> Mapping[str, Decimal]:
-    """TRES names of one component with the factor of each."""
+    """Return the TRES names of one component with the factor of each."""
     if component.targets:
         return {name: Decimal(str(factor)) for name, factor in component.targets.items()}
     return {component.name: Decimal(str(component.unit_factor))}
@@ -80,13 +80,13 @@ def backend_limits(
 
     Limit and prepaid components count as asked, prepaid ones times `months` where that is known; usage
     components count with their configured `limit`, when `with_static`; none of them with more than its part of `caps`.
-    Two components may feed one TRES: their values add up. Raises PlanRefused when a number that was asked for cannot
-    be used; a static limit that cannot is no order's fault and left out.
+    Two components may have one TRES: their values add up. Raises PlanRefused when a number that was asked for cannot
+    be used; a static limit that cannot is no order's fault and skipped.
     """
     known = {c.name: c for c in components}
-    left_out = [f"{name}: no such component in backend_components" for name in asked if name not in known]
+    skipped = [f"{name}: no such component in backend_components" for name in asked if name not in known]
     if with_static:
-        left_out += [
+        skipped += [
             f"{c.name}: its static limit is {c.limit}, which no limit can be: a number of 0 or more is needed"
             for c in known.values()
             if c.limit is not None and c.accounting_type is AccountingType.USAGE and not _has_static(c)
@@ -99,7 +99,7 @@ def backend_limits(
             continue
         cap = (caps or {}).get(component.name, number)
         if cap < number:
-            left_out.append(
+            skipped.append(
                 f"{component.name}: {_digits(number)} is lowered to its spending limit, {_digits(cap)}"
             )
             number = cap
@@ -107,12 +107,12 @@ def backend_limits(
             totals[tres] = totals.get(tres, Decimal(0)) + number * factor
             orders.setdefault(tres, []).append(f"{_digits(number)} of {component.name} * {_digits(factor)}")
     values = {tres: _whole(tres, total, " + ".join(orders[tres])) for tres, total in sorted(totals.items())}
-    left_out += [
+    skipped += [
         f"{tres}: {' + '.join(orders[tres])} is kept as {values[tres]}: the cluster counts in whole units"
         for tres, total in sorted(totals.items())
         if total != values[tres]
     ]
-    return BackendLimits(values, tuple(left_out))
+    return BackendLimits(values, tuple(skipped))
 
 
 def tres_shares(
@@ -121,7 +121,7 @@ def tres_shares(
     """Return how the TRES that several components name are shared between them: component -> TRES -> its part of 1.
 
     Each has the part that it brings into the limit of the TRES; where none brings any, they have equal parts. What was
-    used counts once that way (the reference counts it for each of them). TRES of one component are left out.
+    used counts once that way (the reference counts it for each of them). TRES of one component are omitted.
     """
     users: dict[str, list[Component]] = {}
     for component in components:
@@ -168,7 +168,7 @@ def reported_amount(
 
     A component with `targets` is the sum over these and comes out whole, as the reference reports it. `shares`: of
     TRES that other components name as well. Half a hundredth goes up: the reference rounds floats, up or down, and what
-    is below the figure that it has told would be held. `scale`: counts per unit of the cluster's limits.
+    is below the figure that it has reported would be held. `scale`: counts per unit of the cluster's limits.
     """
     shared = (shares or {}).get(component.name, {})
     own = component.unit_factor_reporting or component.unit_factor
@@ -214,22 +214,22 @@ def _has_static(component: Component) -> bool:
 def _whole(tres: str, total: Decimal, origin: str) -> int:
     if not total.is_finite() or total < 0:
         raise PlanRefused(f"limit of {tres} is {origin}: a number of 0 or more is needed")
-    return int(countable(tres, total, f"{origin} = {_digits(total)}"))
+    return int(require_countable(tres, total, f"{origin} = {_digits(total)}"))
 
 
-def countable(name: str, number: Decimal, shown: str = "") -> Decimal:
+def require_countable(name: str, number: Decimal, text: str = "") -> Decimal:
     """Return the number where the cluster counts so far. Raises PlanRefused before anybody makes it whole: an int of
     1e999999999 would take all memory there is.
     """
     if number > MAX_BACKEND_VALUE:
         raise PlanRefused(
-            f"limit of {name} is {shown or _digits(number)}: the cluster counts no further than {MAX_BACKEND_VALUE}"
+            f"limit of {name} is {text or _digits(number)}: the cluster counts no further than {MAX_BACKEND_VALUE}"
         )
     return number
 
 
 def _digits(number: Decimal) -> str:
-    """Plain digits where they can be read (`276701161105643274240`, not `2.767E+20` or `.0` behind)."""
+    """Return plain digits where they can be read (`276701161105643274240`, not `2.767E+20` or `.0` behind)."""
     if abs(number.adjusted()) > MAX_DIGITS:
         return str(number)
     return f"{number:f}".rstrip("0").rstrip(".") if "." in f"{number:f}" else f"{number:f}"

@@ -27,34 +27,36 @@ class UsageSource(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class UsageQuery:
-    """All usage of one month; `zone` is the IANA name of the time zone in which the month begins and ends.
-
-    `as_reference`: only to compare with the reference, which leaves out the month's last second and all runs of a
-    requeued job but the last. `last_runs_only`: this alone, to tell the two apart.
-    """
+    """All usage of one month."""
 
     month: Month
+    # The IANA name of the time zone in which the month begins and ends.
     zone: str = "UTC"
     source: UsageSource = UsageSource.REQUESTED
+    # Only to compare with the reference, which omits the month's last second and all runs of a requeued job but the
+    # last.
     as_reference: bool = False
+    # This alone, to distinguish the two.
     last_runs_only: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class AccountUsage:
-    """One account: `total` is the sum over `users`."""
+    """One account."""
 
+    # The sum over the users.
     total: Counts = field(default_factory=dict)
     users: Mapping[str, Counts] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class JobUse:
-    """What one run of a job has counted in a month. `state` and `submitted` as the cluster writes them."""
+    """What one run of a job has counted in a month."""
 
     id: str
     account: str
     user: str
+    # As the cluster writes it, like the time of submission.
     state: str
     seconds: int
     counts: Counts = field(default_factory=dict)
@@ -62,7 +64,7 @@ class JobUse:
 
     @property
     def run(self) -> str:
-        """Return what tells it from other runs of a requeued job: those were submitted at other times."""
+        """Return what distinguishes it from other runs of a requeued job: those were submitted at other times."""
         return f"{self.id} {self.submitted}".rstrip()
 
 
@@ -73,73 +75,71 @@ def job_of(run: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """One month of the whole cluster, of accounts that had jobs in it; those gone meanwhile, too.
-
-    `records`: how many the cluster told of. None at all says nothing about any account (docs/reports.md). `live`:
-    jobs that had not ended, whose counts still grow.
-    """
+    """One month of the whole cluster, of accounts that had jobs in it; those gone since, too."""
 
     query: UsageQuery
     accounts: Mapping[str, AccountUsage] = field(default_factory=dict)
+    # How many the cluster reported. None at all says nothing about any account (docs/reports.md).
     records: int = 0
     scale: int = 60
+    # Jobs that had not ended, whose counts still grow.
     live: tuple[JobUse, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class SettledMonth:
-    """Sums of one month by account and user, of jobs that ended before a moment. `records`: how many they were."""
+class FinalisedMonth:
+    """Sums of one month by account and user, of jobs that ended before a moment."""
 
+    # How many jobs they were.
     records: int
     accounts: Mapping[str, Mapping[str, Counts]]
 
 
 @dataclass(frozen=True, slots=True)
-class SettledUsage:
-    """What one full count found of the jobs that ended `before` a moment, so that a later count reads only the others.
-
-    Moments are epoch seconds; `before` by the cluster's clock, 0 where nothing is settled. `watched`: fingerprint of
-    other jobs of `month` that had begun. `source`: fingerprint of the place and the way it was counted. `size`:
-    records of the largest month.
+class FinalisedUsage:
+    """What one full count found of the jobs that ended before a moment, so that a later count reads only the others.
+    Moments are epoch seconds.
     """
 
+    # Fingerprint of the place and the way it was counted.
     source: str
     taken: int
+    # Records of the largest month.
     size: int
+    # The moment by the cluster's clock, 0 where nothing is finalised.
     before: int = 0
+    # Fingerprint of other jobs that had begun, of the month that is named next.
     watched: str = ""
     month: str = ""
-    months: Mapping[str, SettledMonth] = field(default_factory=dict)
+    months: Mapping[str, FinalisedMonth] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class UsageRecord:
-    """What Waldur holds for one component of a resource in a month; `amount` in its units, None where that is no
-    number.
-    """
+    """What Waldur holds for one component of a resource in a month."""
 
     uuid: str
     resource: str
     component: str
+    # In the component's units, None where that is no number.
     amount: Decimal | None
 
 
 @dataclass(frozen=True, slots=True)
 class KeyUsageRecord:
-    """A key of a resource with the usage that Waldur has of it in `month` (`2024-03`, empty where it has none), in its
-    units.
-    """
+    """A key of a resource with the usage that Waldur has of it in one month, in its units."""
 
     uuid: str
     resource: str
     client_id: str
+    # `2024-03`, empty where it has none.
     month: str = ""
     usages: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class UserUsageRecord:
-    """The share of a user in the usage record `record`."""
+    """The share of a user in a usage record."""
 
     record: str
     username: str

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What Waldur is told of usage: totals of a resource in a month, and the shares of its users.
+"""What is reported to Waldur of usage: totals of a resource in a month, and the shares of its users.
 
 An action is known by its resource, month and component; the amounts grow from pass to pass and take no part in
 equality, so that an approval of a decrease holds for the figures of the next pass, too.
@@ -21,18 +21,18 @@ Amounts = tuple[tuple[str, str | None], ...]
 
 @dataclass(frozen=True, kw_only=True)
 class UsageAction(WaldurAction):
-    """Tells a resource's usage in one month, written `2024-03`. `is_total`: its totals, which its users' shares add
-    up to.
-    """
+    """Report a resource's usage in one month."""
 
     target: ClassVar[Target] = Target.RESOURCE
     identifiers: ClassVar[Mapping[str, str]] = {"resource": "resource", "account": "account"}
     fleeting: ClassVar[frozenset[str]] = frozenset({"before", "after"})
     grows: ClassVar[bool] = True
+    # Its totals, which its users' shares add up to.
     is_total: ClassVar[bool]
 
     resource: str
     account: str
+    # Written `2024-03`.
     month: str
     before: Amounts = field(default=(), compare=False)
     after: Amounts = field(compare=False)
@@ -50,11 +50,11 @@ class UsageAction(WaldurAction):
 
     @property
     def figures(self) -> str:
-        return told(self.before, self.after)
+        return changed_amounts(self.before, self.after)
 
     @property
     def components(self) -> tuple[str, ...]:
-        """Return the components of which it tells."""
+        """Return the components that it reports."""
         return tuple(name for name, _ in self.after)
 
     def part(self, components: Set[str]) -> Self | None:
@@ -63,16 +63,20 @@ class UsageAction(WaldurAction):
         return replace(self, after=after) if after else None
 
     def in_short(self) -> str:
-        """Return what it tells, without the account."""
+        """Return what it reports, without the account."""
         return f"{self.month}: {self.figures}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReportUsage(UsageAction):
-    """Set the month's totals of a resource, all its components at once. `month` is written `2024-03`."""
+    """Set the month's totals of a resource, all its components at once."""
 
     subject = "of {account} in {month}: {figures}"
     is_total: ClassVar[bool] = True
+
+    @property
+    def month_total(self) -> tuple[str, str, Mapping[str, str | None]]:
+        return self.month, self.account, dict(self.after)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,8 +102,8 @@ class ReportUserUsage(UsageAction):
         return f"{self.component} of {len(self.after)} user{'s' if len(self.after) > 1 else ''}"
 
 
-def told(before: Amounts, after: Amounts) -> str:
-    """`cpu 10.00 -> 12.50, mem 3.00`: what changes, in Waldur's units."""
+def changed_amounts(before: Amounts, after: Amounts) -> str:
+    """Return what changes, in Waldur's units: `cpu 10.00 -> 12.50, mem 3.00`."""
     known = dict(before)
     return ", ".join(
         f"{name} {known[name]} -> {amount}" if known.get(name) is not None else f"{name} {amount}"

@@ -7,7 +7,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
-from agent.core.actions import ACCOUNT_ID, FREE, NO_PARTS, Action, Effect, Kind, Ref, Target, Where
+from agent.core.actions import (
+    ACCOUNT_ID,
+    FREE,
+    NO_PARTS,
+    Action,
+    Effect,
+    ObjectKind,
+    ObjectRef,
+    Target,
+    Where,
+)
 from agent.core.model import Part
 from agent.core.policy import Cost
 
@@ -16,15 +26,13 @@ RESOURCE_ID: Mapping[str, str] = {"resource": "resource"}
 
 
 class WaldurAction(Action):
-    """Done in Waldur, for one order, resource or person: nobody loses anything by it.
-
-    `feature`: the name of a call that not every server has; where it is known to be lacking nothing is done.
-    """
+    """Done in Waldur, for one order, resource or person: no user loses anything by it."""
 
     where: ClassVar[Where] = Where.WALDUR
     effect: ClassVar[Effect] = Effect.TELL
     parts: ClassVar[frozenset[Part]] = NO_PARTS
     costs: ClassVar[frozenset[Cost]] = FREE
+    # The name of a call that not every server has; where it is known to be lacking nothing is done.
     feature: ClassVar[str] = ""
 
 
@@ -43,7 +51,7 @@ class ClaimAccount(WaldurAction):
 
     subject = "{account} for resource {resource}"
     target, identifiers = Target.RESOURCE, {**ORDER_ID, **RESOURCE_ID, **ACCOUNT_ID}
-    needs = (Ref(Kind.ACCOUNT),)
+    needs = (ObjectRef(ObjectKind.ACCOUNT),)
     order: str = ""
     resource: str
     account: str
@@ -80,9 +88,10 @@ class CompleteOrder(WaldurAction):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SettleAllocation(WaldurAction):
+class MarkAllocationOk(WaldurAction):
     """Bring the allocation object to OK that a server of 2024 keeps behind a resource."""
 
+    verb = "mark allocation OK"
     subject = "of resource {resource}"
     target, identifiers = Target.RESOURCE, {**ORDER_ID, **RESOURCE_ID}
     feature = "allocation set_state"
@@ -92,7 +101,7 @@ class SettleAllocation(WaldurAction):
 
 @dataclass(frozen=True, kw_only=True)
 class FailOrder(WaldurAction):
-    """Set an order erred, for a fault of its own. `message` is what its consumer reads."""
+    """Set an order erred, for a fault of its own, which its consumer reads."""
 
     subject = "{order}: {message}"
     target, identifiers = Target.ORDER, ORDER_ID
@@ -102,7 +111,7 @@ class FailOrder(WaldurAction):
 
 @dataclass(frozen=True, kw_only=True)
 class RejectOrder(WaldurAction):
-    """Reject an order that waits for approval, as the site's own hook says. `message` is what its consumer reads."""
+    """Reject an order that waits for approval, as the site's own hook says; its consumer reads why."""
 
     subject = "{order}{why}"
     target, identifiers = Target.ORDER, ORDER_ID
@@ -116,11 +125,12 @@ class RejectOrder(WaldurAction):
 
 @dataclass(frozen=True, kw_only=True)
 class ReportMetadata(WaldurAction):
-    """Set keys of what Waldur shows of the resource's backend (`backend_metadata`); `metadata` is their JSON text."""
+    """Set keys of what Waldur shows of the resource's backend (`backend_metadata`)."""
 
     subject = "of resource {resource}: {metadata}"
     target, identifiers = Target.RESOURCE, RESOURCE_ID
     resource: str
+    # Their JSON text.
     metadata: str
 
 
@@ -165,20 +175,20 @@ class MemberStatus(NamedTuple):
 class ReportMembers(WaldurAction):
     """Show how far members are on the cluster, those of whom something else is to be said than before."""
 
-    subject = "of resource {resource}: {told}"
+    subject = "of resource {resource}: {states}"
     target, identifiers, feature = Target.RESOURCE, RESOURCE_ID, "set_membership_sync_statuses"
     resource: str
     statuses: tuple[MemberStatus, ...]
 
     @property
-    def told(self) -> str:
-        told = (f"{name or person} {state}" for person, name, _, state, _ in self.statuses)
-        return ", ".join(told)
+    def states(self) -> str:
+        states = (f"{name or person} {state}" for person, name, _, state, _ in self.statuses)
+        return ", ".join(states)
 
 
 @dataclass(frozen=True, kw_only=True)
 class RefuseKey(WaldurAction):
-    """Set a resource's key erred that Waldur wants made or changed. `message` is what its owner reads."""
+    """Set a resource's key erred that Waldur wants made or changed; its owner reads why."""
 
     subject = "{key}: {message}"
     target, identifiers = Target.RESOURCE, {}
@@ -211,7 +221,7 @@ class RenewService(WaldurAction):
 
 @dataclass(frozen=True, kw_only=True)
 class ConfirmKeyDeletion(WaldurAction):
-    """Tell Waldur that a resource's key is deleted: it is ended, or was never here."""
+    """Report to Waldur that a resource's key is deleted: it is ended, or was never here."""
 
     verb = "confirm deletion of key"
     subject = "{key}"
@@ -221,10 +231,11 @@ class ConfirmKeyDeletion(WaldurAction):
 
 @dataclass(frozen=True, kw_only=True)
 class OfferImport(WaldurAction):
-    """Offer an account of the cluster that has no resource for import into a project; `limits` in Waldur's units."""
+    """Offer an account of the cluster that has no resource for import into a project."""
 
     subject = "of {account} into project {project}"
     target, identifiers = Target.ACCOUNT, ACCOUNT_ID
     account: str
     project: str
+    # In Waldur's units.
     limits: tuple[tuple[str, Any], ...] = ()

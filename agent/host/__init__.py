@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: MIT
-"""Files and folders on this host, with the rights of their owner. Used by all that writes below `state_dir`."""
+"""This host: files below `state_dir` with the rights of their owner, children, heartbeats, waits."""

@@ -23,7 +23,7 @@ class StopRequest:
     """Made by a handler of signals, seen at the next pause.
 
     The handler itself raises nothing: an exception there may strike while a lock of logging or of a fork is held, which
-    is then held for ever.
+    is then held without end.
     """
 
     def __init__(self) -> None:

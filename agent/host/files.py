@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Folders and files below `state_dir`, for nobody but their owner (0700, 0600).
+"""Folders and files below `state_dir`, for their owner only (0700, 0600).
 
 Root never writes into a folder of another user with its own rights: that user could have planted a symbolic link
 there. What root does in such a folder it does with the file rights of the folder's owner.
@@ -39,14 +39,18 @@ def owner_of(folder: Path) -> Owner:
 
     Whoever owns a folder decides what lies below it. Links are looked at from both ends. Raises OSError.
     """
-    for end in (Path(os.path.realpath(folder)), folder.absolute()):
-        for place in (end, *end.parents):
+    # This is asked with each look at the state file: text is four times as quick as Path.
+    for end in dict.fromkeys((os.path.realpath(folder), str(folder.absolute()))):
+        place, below = end, ""
+        while place != below:
             try:
-                found = place.stat()
+                found = os.stat(place)
             except (FileNotFoundError, NotADirectoryError):
-                continue
-            if found.st_uid != 0:
-                return Owner(found.st_uid, found.st_gid)
+                pass
+            else:
+                if found.st_uid != 0:
+                    return Owner(found.st_uid, found.st_gid)
+            place, below = os.path.dirname(place), place
     return Owner(0, 0)
 
 
@@ -54,8 +58,8 @@ def owner_of(folder: Path) -> Owner:
 def acting_as_owner(folder: Path) -> Iterator[None]:
     """Do what follows with the file rights of the folder's owner, where root runs this and the owner is another.
 
-    This holds for files that this thread opens, for no child and no thread that runs already: start none meanwhile.
-    Raises StateUnwritable where the kernel does not allow it, OSError where nobody can tell whose the folder is.
+    This holds for files that this thread opens, for no child and no thread that runs already: start none in the body.
+    Raises StateUnwritable where the kernel does not allow it, OSError where the owner of the folder is unknown.
     """
     owner = owner_of(folder) if os.geteuid() == 0 else Owner(0, 0)
     if owner.uid == 0:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Signs of life of the long-running parts of the agent on this host: a small file for each worker, beat and bridge.
+"""Heartbeats of the long-running parts of the agent on this host: a small file for each worker, beat and bridge.
 
 A part renews its file while it does its work, and removes it when it ends in order. `healthz` and the metrics read
 them. Each worker has a file by its node name and each bridge one by its instance: one never keeps another's probe
@@ -23,6 +23,7 @@ from typing import Any
 
 from agent.core.bounded_json import read_json
 from agent.core.errors import StateError
+from agent.core.said import Said
 from agent.host import files
 
 log = logging.getLogger(__name__)
@@ -30,7 +31,7 @@ log = logging.getLogger(__name__)
 FOLDER = "health"
 RENEW_S = 10.0
 MAX_AGE_S = 300.0
-# Of hosts that are gone, such as containers: nobody will renew or remove them.
+# Of hosts that are gone, such as containers: no process will renew or remove them.
 FORGOTTEN_S = 86_400.0
 _UNSAFE = re.compile(r"[^A-Za-z0-9_.@-]")
 
@@ -44,20 +45,28 @@ class Part(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Sign:
-    """The last sign of life of one part, `age_s` seconds ago by this host's clock."""
+class LastHeartbeat:
+    """The last heartbeat of one part; of a file that cannot be read only what its name says."""
 
     part: Part
     name: str
     host: str
     pid: int
-    age_s: float
+    # By this host's clock; None where it is not known.
+    age_s: float | None
     path: Path
+    # Why it cannot be read.
+    problem: str = ""
+
+    def as_json(self) -> dict[str, Any]:
+        age_s = None if self.age_s is None else round(self.age_s, 1)
+        known = {"part": self.part, "name": self.name, "pid": self.pid, "age_s": age_s}
+        return {**known, "problem": self.problem or None}
 
 
 class Heartbeat:
-    """The sign of life of this process. `name` tells it from other parts of its kind on this host; `own_file`: a file
-    of the operator's choice, which is touched as well.
+    """The heartbeat of this process. `name` distinguishes it from other parts of its kind on this host; `own_file`:
+    a file of the operator's choice, which is touched as well.
     """
 
     def __init__(self, state_dir: Path, part: Part, name: str = "", *, own_file: str = "") -> None:
@@ -70,10 +79,10 @@ class Heartbeat:
         self.path = state_dir / FOLDER / f"{stem}.json"
         self._content = {"part": part, "name": self._name, "host": host, "pid": os.getpid()}
         self._renewed_s = float("-inf")
-        self._has_failed = False
+        self._said = Said()
 
     def renew(self, *, now_s: float | None = None) -> None:
-        """Give a sign of life, unless the last one was a moment ago. What cannot be written is logged once."""
+        """Write a heartbeat, unless the last one was a moment ago. What cannot be written is logged once."""
         now_s = time.monotonic() if now_s is None else now_s
         if now_s - self._renewed_s < RENEW_S:
             return
@@ -85,15 +94,16 @@ class Heartbeat:
                 new = self.path.with_suffix(f".{os.getpid()}.new")
                 new.write_text(text)
                 os.replace(new, self.path)
-                _forget_old(self.path.parent)
+                for path, content, written in _read(self.path.parent):
+                    if isinstance(content, OSError) or time.time() - written <= FORGOTTEN_S:
+                        continue
+                    if content.get("host") != self._content["host"]:
+                        path.unlink(missing_ok=True)
             if self._own_file is not None:
                 self._own_file.write_text(f"{int(time.time())}")
         except (OSError, StateError) as error:
-            if not self._has_failed:
-                log.warning(
-                    "no sign of life can be left in %s, so that `healthz` fails: %s", self.path, error
-                )
-            self._has_failed = True
+            for news in self._said.news("", f"{self.path}, so that `healthz` fails: {error}"):
+                log.warning("no heartbeat can be written in %s", news)
 
     def end(self) -> None:
         """Remove the file: this part ends in order."""
@@ -101,38 +111,46 @@ class Heartbeat:
             self.path.unlink()
 
 
-def signs(state_dir: Path) -> list[Sign]:
-    """Return the signs of life of parts of this host, by part and name. Raises OSError, StateError."""
+def last_heartbeats(state_dir: Path) -> list[LastHeartbeat]:
+    """Return the heartbeats of parts of this host, by part and name. Raises StateError."""
     here, now = socket.gethostname(), time.time()
     found = []
-    with files.acting_as_owner(state_dir):
-        for path, content, written in _read(state_dir / FOLDER):
-            try:
-                sign = Sign(
-                    Part(content["part"]),
-                    str(content["name"]),
-                    str(content["host"]),
-                    int(content["pid"]),
-                    max(0.0, now - written),
-                    path,
-                )
-            except (KeyError, TypeError, ValueError):
-                continue  # not of ours
-            if sign.host == here:
-                found.append(sign)
-    return sorted(found, key=lambda sign: (sign.part, sign.name))
+    try:
+        with files.acting_as_owner(state_dir):
+            read = list(_read(state_dir / FOLDER))
+    except OSError as error:
+        raise StateError(f"the heartbeats in {state_dir / FOLDER} cannot be read: {error}") from error
+    for path, content, written in read:
+        with suppress(KeyError, TypeError, ValueError):  # where it is none of ours
+            if isinstance(content, OSError):
+                part, _, name = path.stem.partition("-")
+                said = f"its heartbeat {path} cannot be read: {content.strerror}"
+                found.append(LastHeartbeat(Part(part), name, here, 0, None, path, said))
+                continue
+            each = LastHeartbeat(
+                Part(content["part"]),
+                str(content["name"]),
+                str(content["host"]),
+                int(content["pid"]),
+                max(0.0, now - written),
+                path,
+            )
+            if each.host == here:
+                found.append(each)
+    return sorted(found, key=lambda each: (each.part, each.name))
 
 
-def _read(folder: Path) -> Iterator[tuple[Path, dict[str, Any], float]]:
+def _read(folder: Path) -> Iterator[tuple[Path, dict[str, Any] | OSError, float]]:
+    """Yield what is in each file, or why it cannot be read, and when it was written."""
     for path in sorted(folder.glob("*.json")):
         with suppress(FileNotFoundError, ValueError):
-            content = read_json(path.read_text())
-            if isinstance(content, dict):
-                yield path, content, path.stat().st_mtime
-
-
-def _forget_old(folder: Path) -> None:
-    here, now = socket.gethostname(), time.time()
-    for path, content, written in _read(folder):
-        if now - written > FORGOTTEN_S and content.get("host") != here:
-            path.unlink(missing_ok=True)
+            try:
+                content = read_json(path.read_text())
+                written = path.stat().st_mtime
+            except FileNotFoundError:
+                raise
+            except OSError as error:
+                yield path, error, 0.0
+            else:
+                if isinstance(content, dict):
+                    yield path, content, written

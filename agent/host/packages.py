@@ -14,11 +14,13 @@ from collections.abc import Iterable, Iterator
 from importlib import metadata
 from pathlib import Path, PurePosixPath
 
+from agent.core.printable import shortlist
+
 DISTRIBUTION = "waldur-site-cluster"
 PACKAGES = ("agent", "backends", "simulator", "tasks")
 MODULES = ("beat_schedule", "flowerconfig", "manage")
 REMEDY = "install waldur-site-cluster into a virtual environment with nothing else in it"
-SHOWN = 3
+NAMED = 3
 
 
 def foreign_modules() -> tuple[str, ...]:
@@ -41,7 +43,7 @@ def _elsewhere(root: Path) -> Iterator[str]:
 
 def _replaced(root: Path) -> Iterator[str]:
     """Yield installed files that are not as they were installed, or that two packages claim. Nothing for a checkout,
-    whose files are nobody's.
+    whose files belong to no package.
     """
     try:
         ours = metadata.distribution(DISTRIBUTION)
@@ -75,6 +77,4 @@ def _is_unchanged(file: metadata.PackagePath, path: Path) -> bool:
 
 
 def _few(names: Iterable[str]) -> str:
-    listed = sorted(names)
-    more = f" and {len(listed) - SHOWN} more" if len(listed) > SHOWN else ""
-    return ", ".join(listed[:SHOWN]) + more
+    return shortlist(sorted(names), NAMED)

@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
+import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,19 +21,20 @@ CELERY_ROLES, OUR_ROLES = ("worker", "beat"), ("bridge", "cluster")
 
 @dataclass(frozen=True, slots=True)
 class Agent:
-    """One process. `role`: the mode of a service, or worker, beat, bridge, cluster. `config`: the file that it was
-    given, empty where that is not to be seen. `is_ours`: it belongs to this installation.
-    """
+    """One process."""
 
     pid: int
+    # The mode of a service, or worker, beat, bridge, cluster.
     role: str
     is_service: bool
+    # The file that it was given, empty where that is not to be seen.
     config: str = ""
+    # It belongs to this installation.
     is_ours: bool = True
 
 
 def agents(proc: Path = PROC) -> list[Agent]:
-    """Return the agents of this host, but for the children of workers. Processes that end meanwhile are left out."""
+    """Return the agents of this host, without the children of workers. Processes that end while it runs are skipped."""
     found = []
     for folder in proc.iterdir():
         if not folder.name.isdigit():
@@ -48,6 +50,20 @@ def agents(proc: Path = PROC) -> list[Agent]:
             found.append(agent)
     roles = {(agent.role, agent.pid) for agent in found}
     return [agent for agent in found if (agent.role, _parent(proc, agent.pid)) not in roles]
+
+
+def of_configuration(source: str, running: Iterable[Agent]) -> list[Agent]:
+    """Return the agents that have the configuration file `source`, and those whose file is not to be seen."""
+    own = os.path.abspath(source)
+    return [agent for agent in running if not agent.config or os.path.abspath(agent.config) == own]
+
+
+def services_alone(source: str, running: Iterable[Agent]) -> tuple[str, ...]:
+    """Return our services of one process with the configuration file `source`; none where another part may have it."""
+    here = of_configuration(source, running)
+    if not all(agent.is_service for agent in here):
+        return ()
+    return tuple(sorted({agent.role for agent in here if agent.is_ours}))
 
 
 def _agent(pid: int, words: Sequence[str], folder: Path) -> Agent | None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Tell systemd how this process is: ready, alive, stopping. Elsewhere (no NOTIFY_SOCKET) nothing is sent.
+"""Notify systemd of the state of this process: ready, alive, stopping. Elsewhere (no NOTIFY_SOCKET) nothing is sent.
 
 The protocol is sd_notify(3): one datagram of NAME=VALUE lines to a Unix socket. Worker, beat and bridge call this from
 their main loops only, so that a loop that hangs is not taken for alive.
@@ -28,13 +28,13 @@ def notify(*lines: str, status: str = "") -> bool:
         lines = (*lines, "STATUS=" + " ".join(status.split()))
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as client:
-            # "@" stands for the zero byte of a name that is not in the file system. A socket that nobody reads must not
+            # "@" stands for the zero byte of a name that is not in the file system. A socket that is not read must not
             # hold us up, and a full one is read in a moment.
             client.settimeout(TIMEOUT_S)
             client.connect("\0" + address[1:] if address.startswith("@") else address)
             client.sendall("\n".join(lines).encode())
     except OSError as error:
-        log.debug("systemd is not told: %s", error)
+        log.debug("systemd is not notified: %s", error)
         return False
     return True
 

@@ -8,36 +8,31 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from agent.core.backoff import Backoff
-from agent.core.errors import SiteAgentError
-from agent.host import children
+from agent.host import children, waiting
 from agent.host.children import Stopped, StopRequest
 
 RESTART = Backoff(base_s=1, cap_s=60, jitter=0)
 # What ran for so long begins with the shortest wait again.
 STEADY_S = 120.0
-READY_TIMEOUT_S = 20.0
 PAUSE_S = 0.1
 
 # A line of a part, without its end.
 Say = Callable[[str, str], None]
 
 
-class PartFailed(SiteAgentError):
-    """A part that the others need did not become ready."""
-
-
 @dataclass(frozen=True)
 class Part:
-    """A program to keep running. Those after it are started when it is `ready`. `stop_timeout_s`: how long it may take
-    to finish what it has begun.
-    """
+    """A program to keep running."""
 
     name: str
     argv: Sequence[str]
     environment: Mapping[str, str]
+    # How long it may take to finish what it has begun.
     stop_timeout_s: float
+    # Programs after it are started when this is so.
     ready: Callable[[], bool] = lambda: True
 
 
@@ -61,11 +56,17 @@ class Supervisor:
         self._say = say
 
     def run(self, stop_request: StopRequest) -> None:
-        """Run until a stop is asked for. Raises PartFailed when a part does not become ready at the start."""
+        """Run until a stop is asked for. Raises NeverCame when a part does not become ready at the start."""
         try:
             for each in self._running:
-                self._start(each)
-                self._wait_until_ready(each, stop_request)
+                waiting.wait_until(
+                    each.part.name,
+                    each.part.ready,
+                    ended=partial(waiting.end_of, self._start(each)),
+                    log=lambda: "its own lines are above",
+                    say=lambda line: self._say("cluster", line),
+                    pause=lambda: stop_request.pause(PAUSE_S),
+                )
             self._say("cluster", f"{', '.join(each.part.name for each in self._running)} run")
             while True:
                 stop_request.pause(PAUSE_S)
@@ -77,27 +78,19 @@ class Supervisor:
             for each in reversed(self._running):
                 self._stop(each)
 
-    def _start(self, each: _Running) -> None:
+    def _start(self, each: _Running) -> subprocess.Popen[bytes]:
         part = each.part
         each.process = children.start(part.argv, part.environment, subprocess.PIPE)
         each.started_s = time.monotonic()
         reader = threading.Thread(target=self._read, args=(part.name, each.process), daemon=True)
         each.readers.append(reader)
         reader.start()
+        return each.process
 
     def _read(self, name: str, process: subprocess.Popen[bytes]) -> None:
         assert process.stdout is not None
         for line in process.stdout:
             self._say(name, line.decode("utf-8", "replace").rstrip("\n"))
-
-    def _wait_until_ready(self, each: _Running, stop_request: StopRequest) -> None:
-        deadline_s = time.monotonic() + READY_TIMEOUT_S
-        while not each.part.ready():
-            code = each.process.poll() if each.process else None
-            if code is not None or time.monotonic() > deadline_s:
-                problem = "does not answer" if code is None else children.ended_as(code)
-                raise PartFailed(f"{each.part.name} {problem}; its own lines are above")
-            stop_request.pause(PAUSE_S)
 
     def _look_after(self, each: _Running) -> None:
         """Start a part again when it has ended, the sooner the longer it ran."""
@@ -111,7 +104,7 @@ class Supervisor:
             return
         each.process = None
         each.short_lives = 0 if now_s - each.started_s > STEADY_S else each.short_lives + 1
-        wait_s = RESTART.wait_s(max(0, each.short_lives - 1), 0)
+        wait_s = RESTART.wait_s(max(0, each.short_lives - 1))
         each.next_start_s = now_s + wait_s
         self._say("cluster", f"{each.part.name} {children.ended_as(code)}; started again in {wait_s:.0f} s")
 

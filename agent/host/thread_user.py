@@ -13,7 +13,7 @@ from pathlib import Path
 
 from agent.core.errors import StateUnwritable
 
-# What setfsuid and setfsgid take for "tell, and change nothing".
+# What setfsuid and setfsgid take for "return it, and change nothing".
 ASK = 0xFFFFFFFF
 # glibc's setgroups changes all threads; the system call changes this one. Its numbers, by machine.
 SYS_SETGROUPS = {"x86_64": 116, "aarch64": 159, "riscv64": 159, "ppc64le": 81, "s390x": 206}
@@ -57,7 +57,7 @@ class _NoSuchCall(Exception):
 
 
 def _become(libc: ctypes.CDLL, owner: User, folder: Path) -> None:
-    """Raises StateUnwritable."""
+    """Give this thread the file rights of a user. Raises StateUnwritable."""
     try:
         _set_groups(libc, [])
         _fs_id(libc, "setfsgid", owner.gid)

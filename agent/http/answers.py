@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Read an answer, or the lack of one: JSON, the server's own words in a refusal, the reason of a failure."""
+"""An answer, or the lack of one: its JSON, the server's own words in a refusal, the reason of a failure."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
-
-import requests
 
 from agent.core.bounded_json import TOO_DEEP, read_json
 
@@ -31,42 +30,60 @@ _UNSEEN = re.compile(r"<(script|style)\b.*?</\1>|<[^>]*>", re.IGNORECASE | re.DO
 _OBJECT = re.compile(r"<[^>]*>: |\(<[^>]*>, |\w*Connection(Pool)?\([^)]*\): ?")
 
 
-def document(answer: requests.Response) -> Any:
-    """Return the JSON of an answer. Raises ValueError where there is none, TooMuchJson where it is too deep for Python.
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A whole answer, whatever its status."""
 
-    One odd value spoils no other: numbers that are none, or have no end, are their text; half a letter is U+FFFD; what
-    is nested too deeply is TOO_DEEP.
-    """
-    content = answer.content
-    text = content.decode(json.detect_encoding(content), "replace")
-    # Nothing here can write half a letter.
-    if r"\ud" in text or r"\uD" in text:
-        text = _ESCAPED.sub(lambda found: r"\ufffd" if found[1] else found[0], text)
-    return read_json(
-        text,
-        values_at_most=None,  # the connection has counted them
-        instead_of_deeper=TOO_DEEP,
-        parse_int=_int,
-        parse_float=_float,
-        parse_constant=str,
-    )
+    status: int
+    reason: str
+    headers: Mapping[str, str]
+    content: bytes
+    # What its Link header calls the next page.
+    next_url: str | None
+    # Removes secrets from what is logged of it.
+    mask: Mask
 
+    def document(self) -> Any:
+        """Return the JSON. Raises ValueError where there is none, TooMuchJson where it is too deep for Python.
 
-def detail(answer: requests.Response, mask: Mask) -> str:
-    """Return the server's own words: the texts of its JSON, or the title or the beginning of what else came."""
-    try:
-        texts = "; ".join(_texts(document(answer), ""))
-    except ValueError:
-        return page(answer, mask) or answer.reason or "no text"
-    return mask(texts)[:DETAIL_LENGTH] or answer.reason or "no text"
+        One odd value spoils no other: numbers that are none, or have no end, are their text; half a letter is U+FFFD;
+        what is nested too deeply is TOO_DEEP.
+        """
+        text = self.content.decode(json.detect_encoding(self.content), "replace")
+        # Nothing here can write half a letter.
+        if r"\ud" in text or r"\uD" in text:
+            text = _ESCAPED.sub(lambda found: r"\ufffd" if found[1] else found[0], text)
+        return read_json(
+            text,
+            values_at_most=None,  # the client has counted them
+            instead_of_deeper=TOO_DEEP,
+            parse_int=_int,
+            parse_float=_float,
+            parse_constant=str,
+        )
 
+    def object(self) -> Mapping[str, Any] | None:
+        """Return the JSON object; None where the answer is anything else."""
+        try:
+            document = self.document()
+        except ValueError:
+            return None
+        return document if isinstance(document, Mapping) else None
 
-def page(answer: requests.Response, mask: Mask) -> str:
-    """Return the title of an HTML page, else the first words of whatever it is."""
-    text = answer.content[:PAGE_BYTES].decode("utf-8", "replace")
-    title = _TITLE.search(text)
-    words = " ".join(_UNSEEN.sub(" ", title[1] if title else text).split())
-    return mask(words)[:PAGE_WORDS]
+    def detail(self) -> str:
+        """Return the server's own words: the texts of its JSON, or the title or the beginning of what else came."""
+        try:
+            said = self.mask("; ".join(_texts(self.document(), "")))[:DETAIL_LENGTH]
+        except ValueError:
+            said = self.page()
+        return said or self.reason or "no text"
+
+    def page(self) -> str:
+        """Return the title of an HTML page, else the first words of whatever it is."""
+        text = self.content[:PAGE_BYTES].decode("utf-8", "replace")
+        title = _TITLE.search(text)
+        words = " ".join(_UNSEEN.sub(" ", title[1] if title else text).split())
+        return self.mask(words)[:PAGE_WORDS]
 
 
 def cause(error: BaseException) -> str:

@@ -43,7 +43,7 @@ class Pace:
             yield
             return
         with self._turn:
-            # Meanwhile another one, sent before, may be refused.
+            # Another one, sent before, may be refused during the wait.
             while (wait_s := self._not_before_s - time.monotonic()) > 0:
                 time.sleep(wait_s)
             yield

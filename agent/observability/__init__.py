@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: MIT
-"""How the agent speaks of itself: log lines, and reports of errors to Sentry."""
+"""Log lines, metrics, and reports to Sentry and Elastic APM."""

@@ -15,7 +15,7 @@ from prometheus_client.registry import CollectorRegistry
 
 from agent.observability.metrics import SiteCollector
 
-# A client that says nothing is let go.
+# A client that sends nothing is disconnected.
 SILENT_S = 10.0
 Health = Callable[[], tuple[bool, str]]
 

@@ -26,7 +26,7 @@ QUIET = (
     "urllib3", "requests", "stomp", "paho", "kombu", "amqp", "asyncio", "tornado.access",
     "celery.worker.strategy", "celery.app.trace", "celery.beat",
 )  # fmt: skip
-# Its warnings are repeats, which agent.waldur tells of itself, in one line without the query.
+# Its warnings are repeats, which agent.waldur logs itself, in one line without the query.
 QUIETER = "urllib3.connectionpool"
 
 
@@ -40,10 +40,10 @@ _context: ContextVar[Mapping[str, str]] = ContextVar("what the lines are about",
 @contextmanager
 def about(**fields: str | None) -> Iterator[None]:
     """Mark the lines that are logged in the body: with the offering, order, resource, task and the like that they are
-    about. Empty fields are left out; what an outer block says holds on.
+    about. Empty fields are omitted; what an outer block says holds on.
     """
-    told = {name: value for name, value in fields.items() if value}
-    token = _context.set({**_context.get(), **told})
+    given = {name: value for name, value in fields.items() if value}
+    token = _context.set({**_context.get(), **given})
     try:
         yield
     finally:

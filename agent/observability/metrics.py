@@ -41,8 +41,9 @@ class Origin(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """`name` as Prometheus has it, without the suffixes of a histogram."""
+    """One metric that the agent exports."""
 
+    # As Prometheus has it, without the suffixes of a histogram.
     name: str
     kind: Kind
     meaning: str
@@ -52,11 +53,13 @@ class Metric:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """A value of a metric. Of a histogram: `value` is the sum, `buckets` the number of events up to each bound."""
+    """A value of a metric."""
 
     metric: str
+    # Of a histogram: the sum.
     value: float
     labels: tuple[str, ...] = ()
+    # Of a histogram: the number of events up to each bound.
     buckets: tuple[tuple[str, float], ...] = ()
 
 
@@ -94,7 +97,7 @@ _TABLE = (
     Metric(
         "usage_reported_timestamp_seconds",
         Kind.GAUGE,
-        "When all usage of the offering was last read and told to Waldur; 0: never.",
+        "When all usage of the offering was last read and reported to Waldur; 0: never.",
         _OFFERING,
     ),
     Metric(
@@ -134,6 +137,13 @@ _TABLE = (
         "Commands that passes started on the cluster: `read` and `write`.",
         (*_MODE, "kind"),
     ),
+    Metric(
+        "faults",
+        Kind.GAUGE,
+        "Faults that `doctor` and the page of `status` name (`warning`, `problem`); without an offering those of the "
+        "broker, beat and the parts of this host. Workers are not asked.",
+        ("offering", "check", "state"),
+    ),
     Metric("held_plans", Kind.GAUGE, "Plans that wait for `approve`.", _MODE),
     Metric(
         "oldest_held_plan_timestamp_seconds",
@@ -141,19 +151,19 @@ _TABLE = (
         "Since when the oldest plan waits for `approve`; nothing where none does.",
         _MODE,
     ),
-    Metric("left_out_actions", Kind.GAUGE, "Actions that the policy leaves out.", _MODE),
+    Metric("skipped_actions", Kind.GAUGE, "Actions that are skipped because of the policy.", _MODE),
     Metric("drift_actions", Kind.GAUGE, "Differences that the last drift report found.", _MODE),
     Metric("paused", Kind.GAUGE, "1 while the offering is paused.", _OFFERING),
     Metric(
         "part_heartbeat_timestamp_seconds",
         Kind.GAUGE,
-        "When a worker, beat or bridge of this host gave its last sign of life, as `healthz` sees it.",
+        "When a worker, beat or bridge of this host wrote its last heartbeat, as `healthz` sees it.",
         ("part", "name"),
     ),
     Metric(
         "source_up",
         Kind.GAUGE,
-        "1 when a source of metrics could be read: `state`, `health`, `broker`.",
+        "1 when a source of metrics could be read: `state`, `health` (the heartbeats), `broker`.",
         ("source",),
     ),
     Metric("queue_length", Kind.GAUGE, "Tasks that wait in a queue.", ("queue", "priority"), Origin.BROKER),
@@ -181,7 +191,7 @@ _TABLE = (
     Metric(
         "bridge_messages_total",
         Kind.COUNTER,
-        "Messages of Waldur's brokers: `understood`, `settled` (nothing to do), `dead_letter`, `fault`.",
+        "Messages of Waldur's brokers: `understood`, `nothing_due`, `dead_letter`, `fault`.",
         ("result",),
         Origin.BRIDGE,
     ),
@@ -226,7 +236,7 @@ METRICS: Mapping[str, Metric] = {
 
 
 class SiteCollector(Collector):
-    """Asks each source when Prometheus asks. One that fails is left out, and shows in `source_up`."""
+    """Asks each source when Prometheus asks. One that fails is skipped, and `source_up` says so."""
 
     def __init__(self, sources: Mapping[str, Source], failures: tuple[type[Exception], ...]) -> None:
         self._sources = sources

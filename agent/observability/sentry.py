@@ -32,7 +32,7 @@ MARGIN_MINUTES = 10
 
 
 def set_up(settings: Settings) -> None:
-    """Does nothing without a DSN. Sends what is logged as ERROR, and exceptions that end a task."""
+    """Start Sentry's SDK, where there is a DSN. It sends what is logged as ERROR, and exceptions that end a task."""
     global _is_on, _has_monitors
     _is_on = settings.sentry_dsn is not None
     _has_monitors = _is_on and settings.sentry_monitors
@@ -67,8 +67,8 @@ def tag(**fields: str) -> None:
 
 
 def check_in(monitor: str, *, is_well: bool, every_minutes: float, seconds: float | None = None) -> None:
-    """Tell Sentry's monitor that something recurring has been; Sentry makes the monitor where it has none. Does nothing
-    without `sentry_monitors`.
+    """Report to Sentry's monitor that a recurring run has ended; Sentry makes the monitor where it has none. Does
+    nothing without `sentry_monitors`.
     """
     if not _has_monitors:
         return
@@ -128,6 +128,7 @@ def secrets_of(settings: Settings) -> Sequence[str]:
         known += [
             secret.reveal() for secret in (access.token, access.oidc and access.oidc.client_secret) if secret
         ]
-        known += [*passwords_in(access.proxy), *secret_values(offering.backend_settings)]
+        settings_of_backends = secret_values(offering.backend_settings, offering.secret_settings)
+        known += [*passwords_in(access.proxy), *settings_of_backends]
     # The longest first: none leaves a part of another.
     return sorted({text for text in known if len(text) >= MIN_SECRET_LENGTH}, key=len, reverse=True)

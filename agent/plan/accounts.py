@@ -52,7 +52,7 @@ def building(spec: AllocationSpec, snapshot: Snapshot, reason: str) -> list[Clus
 
 def _is_limited_by_qos(spec: AllocationSpec, snapshot: Snapshot) -> bool:
     """Return whether limits belong on the account's own QoS. One that was limited before keeps its limits itself:
-    they would go on to count, and nobody would maintain them.
+    they would go on to count, and would not be maintained.
     """
     standing = snapshot.accounts.get(spec.account.name)
     is_free = standing is None or standing.limits_on_qos or not standing.limits
@@ -140,7 +140,7 @@ def emptying(
 ) -> list[ClusterAction]:
     """Return the actions that cancel jobs and remove members; the account itself stays. Without members it has no jobs.
 
-    `leaving`: the other accounts that go in the same pass; nobody's default moves there.
+    `leaving`: the other accounts that go in the same pass; no user's default moves there.
     """
     snapshot.require(Part.ACCOUNTS, Part.ASSOCIATIONS)
     if obstacle(account, snapshot):

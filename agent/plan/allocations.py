@@ -15,22 +15,22 @@ from agent.core.model import AccountSpec, AllocationSpec, Component, RequestedSt
 
 @dataclass(frozen=True, slots=True)
 class OfferingRules:
-    """What the site wants for every allocation of one offering. `default_account`: where those of users go back to.
-    `can_show_limits`: Waldur takes limits without an order; servers before mid-2025 do not. `limits_from_waldur`: what
-    it says of limits counts without an order, too. `known_names`: the accounts that stand for projects and customers,
-    by uuid, as they were seen before.
-    """
+    """What the site wants for every allocation of one offering."""
 
     names: NameRules
     components: tuple[Component, ...]
     soft_delete: bool = False
+    # Where those of users go back to.
     default_account: str = "root"
     offering_partitions: tuple[str, ...] = ()
     offering_qos: tuple[str, ...] = ()
     partition_qos: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     offering_enforces_qos: bool = False
+    # Waldur takes limits without an order; servers before mid-2025 do not.
     can_show_limits: bool = True
+    # What Waldur says of limits counts without an order, too.
     limits_from_waldur: bool = False
+    # The accounts that stand for projects and customers, by uuid, as they were seen before.
     known_names: Mapping[str, str] = field(default_factory=dict)
     _holders: Mapping[str, Set[str]] = field(init=False, repr=False, compare=False)
 
@@ -94,8 +94,8 @@ def project_account(
     prefix, uuid = rules.names.project_prefix, resource.project_uuid
     slug = resource.project_slug or project_slug
     parent = _parent(account, snapshot)
-    is_untold = slug == uuid and fold(resource.backend_id) == fold(account)
-    if is_untold and _is_by_slug(prefix, parent, snapshot):
+    is_unreported = slug == uuid and fold(resource.backend_id) == fold(account)
+    if is_unreported and _is_by_slug(prefix, parent, snapshot):
         return parent
     return _standing(rules.hierarchy_names(prefix, uuid, (slug, uuid, project_slug)), parent, snapshot)
 
@@ -125,8 +125,8 @@ def _standing(names: Iterable[str], parent: str, snapshot: Snapshot) -> str:
 
 
 def _is_by_slug(prefix: str, parent: str, snapshot: Snapshot) -> bool:
-    """Return whether an account that others stand below was named by a slug. Where the server tells none (the old one
-    answers in the middle of an upgrade) that is no reason to move them.
+    """Return whether an account that others stand below was named by a slug. Where the server reports none (the old one
+    replies in the middle of an upgrade) that is no reason to move them.
     """
     above = _parent(parent, snapshot)
     return (

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """What is done about the keys of resources (8.1) that Waldur wants something of.
 
-wanted            on the cluster      Waldur is told            where the backend makes no keys
+wanted            on the cluster      reported to Waldur        where the backend makes no keys
 create, rotate    IssueKey            ReportKey                 RefuseKey, with what the owner reads
 pause, resume     PauseKey, ...       ConfirmKey                RefuseKey
 update            nothing             RefuseKey                 RefuseKey
@@ -19,13 +19,13 @@ from agent.core.key_actions import ConfirmKey, EndKey, IssueKey, PauseKey, Repor
 from agent.core.model import KeyCommand
 from agent.core.waldur_actions import ConfirmKeyDeletion, RefuseKey
 
-REFUSAL = "The site's cluster has no keys: Waldur's wish to {} this one cannot be carried out."
+REFUSAL = "The site's cluster has no keys: Waldur asked to {} this one, which cannot be carried out."
 NO_UPDATE = "The site's cluster keeps no limits or models of single keys: this change cannot be carried out."
 FAILED = "The site's cluster could not {} this key. The operators of the site find the reason in their log."
-TOLD = {"pause": "paused", "resume": "ok"}
+REPORTED_STATES = {"pause": "paused", "resume": "ok"}
 
 
-def answers(
+def actions(
     commands: Iterable[KeyCommand], accounts: Mapping[str, str], *, makes_keys: bool
 ) -> Iterator[Action]:
     """Yield what is done with each key that waits for something, on the cluster first. `accounts`: of the resources,
@@ -54,7 +54,7 @@ def _carried_out(each: KeyCommand, account: str, reason: str) -> Iterator[Action
         case "pause" | "resume":
             kind = PauseKey if each.action == "pause" else ResumeKey
             yield kind(key=each.uuid, resource=each.resource_uuid, account=account, client_id=name)
-            yield ConfirmKey(key=each.uuid, state=TOLD[each.action], reason=reason)
+            yield ConfirmKey(key=each.uuid, state=REPORTED_STATES[each.action], reason=reason)
         case "delete":
             yield EndKey(key=each.uuid, resource=each.resource_uuid, account=account, client_id=name)
             yield ConfirmKeyDeletion(key=each.uuid, reason=reason)

@@ -19,11 +19,13 @@ class Change(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ComponentChange:
-    """`body` is what Waldur must be sent; `differences` maps field -> (there, wanted)."""
+    """What one component of the offering needs in Waldur."""
 
     name: str
     change: Change
+    # What Waldur must be sent.
     body: Mapping[str, Any]
+    # By field: what is there, and what is wanted.
     differences: Mapping[str, tuple[Any, Any]]
 
 
@@ -65,7 +67,7 @@ def changes(components: Iterable[Component], present: Iterable[WaldurComponent])
 
 
 def _same(there: Any, wanted: Any) -> bool:
-    """Waldur prints some numbers as text."""
+    """Return whether two values are the same; Waldur has some numbers as text."""
     if there == wanted or (there in (None, "") and wanted in (None, "")):
         return True
     try:

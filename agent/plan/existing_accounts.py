@@ -83,7 +83,7 @@ def departures(
     reasons: Mapping[str, str],
 ) -> dict[str, list[ClusterAction]]:
     """Return the steps of all who leave, by account: all accounts of a pass at once, as some leave several of them.
-    `reasons`: why somebody leaves, by account.
+    `reasons`: why a member leaves, by account.
 
     Jobs of a leaver are cancelled first: SLURM refuses to remove who still has some.
     """

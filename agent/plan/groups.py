@@ -27,14 +27,15 @@ from agent.core.directory_actions import (
 
 @dataclass(frozen=True, slots=True)
 class DesiredGroups:
-    """`members`: usernames by account. `complete`: the accounts of which no member is missing there, so that who is
-    not named may go. `ended`: accounts that are gone, whose groups go with them. `known`: the only users who leave a
-    group, None for everybody.
-    """
+    """Who shall be in the group of each account."""
 
+    # Usernames by account.
     members: Mapping[str, Set[str]]
+    # The accounts of which no member is missing there, so that who is not named may go.
     complete: Set[str] = frozenset()
+    # Accounts that are gone, whose groups go with them.
     ended: Set[str] = frozenset()
+    # The only users who leave a group, None for everybody.
     known: Set[str] | None = None
 
     @property

@@ -28,12 +28,12 @@ class UsersByWork:
 
 
 def sort(usernames: Iterable[str], records: Mapping[str, HomeRecord], rules: HomeRules) -> UsersByWork:
-    """Return the users by what there is to do. Those who failed before come last, so that they keep nobody waiting."""
+    """Return the users by what there is to do. Those who failed before come last: no other waits for them."""
     kept, due, refused = [], [], []
     for name in sorted(set(usernames)):
         if not is_username(name):
             refused.append(name)
-        elif is_settled(records.get(name, NOTHING), rules):
+        elif is_done(records.get(name, NOTHING), rules):
             kept.append(name)
         else:
             due.append(name)
@@ -41,7 +41,7 @@ def sort(usernames: Iterable[str], records: Mapping[str, HomeRecord], rules: Hom
     return UsersByWork(tuple(kept), tuple(due), tuple(refused))
 
 
-def is_settled(record: HomeRecord, rules: HomeRules) -> bool:
+def is_done(record: HomeRecord, rules: HomeRules) -> bool:
     quota = rules.quota_mark()
     return record.home == rules.home_mark() and (not quota or record.quota == quota)
 

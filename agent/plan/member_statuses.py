@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: MIT
-"""What Waldur is told of each member of a resource (8.1): whether the person can use the account.
+"""What is reported to Waldur of each member of a resource (8.1): whether the person can use the account.
 
-person                                             told
+person                                             reported
 in the account                                     synced
 out of it, and the cluster refuses the user        error, with its words
 without a username, or with something to do        pending
-with a name that is somebody else's there          pending
+with a name that is another person's there         pending
 wanted, and not in the account                     pending
 restricted, on the way out, resource is closed     nothing
 """
@@ -23,7 +23,7 @@ from agent.core.waldur_actions import MemberStatus
 NO_NAME = "no username yet"
 TO_DO = "the person has something to do: {}"
 NOT_YET = "not in the account yet"
-TAKEN = "the name is somebody else's in the site's directory"
+TAKEN = "the name is another person's in the site's directory"
 
 
 class SyncState(StrEnum):
@@ -68,5 +68,5 @@ def statuses(
 
 
 def text(status: MemberStatus) -> str:
-    """Return what is remembered of it: the same text means that nothing is to be told."""
+    """Return what is remembered of it: the same text means that nothing is to be reported."""
     return json.dumps([status.role, status.state, status.message], ensure_ascii=False)

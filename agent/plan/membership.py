@@ -2,7 +2,7 @@
 """The everyday plan: each resource's account keeps the members, state, limits and place that Waldur says.
 
 All resources of an offering are planned together: who leaves one account may default to another. Nothing is
-removed for what was not read, and an account that two resources or offerings name is nobody's to clear.
+removed for what was not read, and an account that two resources or offerings name is cleared by neither.
 """
 
 from __future__ import annotations
@@ -15,10 +15,19 @@ from typing import Any
 from zlib import crc32
 
 from agent.core.account_names import fold
-from agent.core.actions import Action, ClusterAction, Kind, Phase, only, things_ended
+from agent.core.actions import Action, ClusterAction, ObjectKind, Phase, objects_ended, only
 from agent.core.errors import PlanRefused, SiteAgentError, words_for_customers
-from agent.core.members import NOBODY, DesiredMembers
-from agent.core.model import AllocationSpec, OrderType, Part, Resource, ResourceState, Snapshot
+from agent.core.members import NO_MEMBERS, DesiredMembers, ProjectAccounts
+from agent.core.model import (
+    AllocationSpec,
+    OfferingUser,
+    OrderType,
+    Part,
+    Resource,
+    ResourceState,
+    Snapshot,
+    TeamMember,
+)
 from agent.core.units import targets_of
 from agent.core.waldur_actions import (
     FailResource,
@@ -28,7 +37,7 @@ from agent.core.waldur_actions import (
     ReportMetadata,
     WaldurAction,
 )
-from agent.plan import accounts, existing_accounts, shared_limits, spending_limits
+from agent.plan import accounts, existing_accounts, shared_limits
 from agent.plan.allocations import OfferingRules
 from agent.plan.shared_limits import LimitRules
 
@@ -45,38 +54,38 @@ LEAVING = (Phase.BLOCK_MEMBERS, Phase.CANCEL_JOBS, Phase.REMOVE_MEMBERS)
 
 @dataclass(frozen=True, slots=True)
 class MembershipRules:
-    """What the site wants of every allocation of one offering. `sync_every`: how old a last sync may get, and by
-    SYNC_SPREAD older.
-
-    `nobody_leaves`: why nobody is removed in this pass, empty when people may be. `keeps_unmanaged`: users whom Waldur
-    does not know stay where they are. `with_details`: Waldur may show how commands were called.
-    """
+    """What the site wants of every allocation of one offering."""
 
     offering: OfferingRules
     limits: LimitRules
-    nobody_leaves: str = ""
+    # Why no member is removed in this pass, empty when members may be.
+    no_removal_reason: str = ""
+    # Users whom Waldur does not know stay where they are.
     keeps_unmanaged: bool = False
+    # How old a last sync may get, and by SYNC_SPREAD older.
     sync_every: timedelta = timedelta(minutes=30)
+    # Waldur may show how commands were called.
     with_details: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class ResourceCase:
-    """A resource with all that Waldur knows about it.
-
-    `orders`: kinds of its orders that are under way. `user_limits` by username, None where they are not known.
-    `blocked`: whom we have blocked in its account to remove them. `account`: the name of that, as clusters spell it.
-    `also_named_by`: a resource or offering that names the same account and whose people are not known here;
-    `shared_with`: one whose people are, and count as this one's. Both empty for an account that is its own.
-    """
+    """A resource with all that Waldur knows about it."""
 
     resource: Resource
     members: DesiredMembers
+    # Kinds of its orders that are under way.
     orders: frozenset[OrderType] = frozenset()
+    # By username, None where they are not known.
     user_limits: Mapping[str, Mapping[str, Any]] | None = None
+    # A resource or offering that names the same account and whose people are not known here, empty for an account that
+    # is its own.
     also_named_by: str = ""
+    # One whose people are known, and count as this one's; empty likewise.
     shared_with: str = ""
+    # Whom we have blocked in its account to remove them.
     blocked: frozenset[str] = frozenset()
+    # The account's name, as clusters spell it.
     account: str = field(init=False)
 
     def __post_init__(self) -> None:
@@ -89,16 +98,17 @@ class ResourceCase:
 
 @dataclass(frozen=True, slots=True)
 class ResourcePlan:
-    """The actions of one resource; `skipped` says why nothing at all is planned for it now, `refusal` what is wrong
-    with it in itself. `unmanaged`: users whom Waldur does not know, who stay in its account.
-    """
+    """The actions of one resource."""
 
     case: ResourceCase
     actions: tuple[Action, ...] = ()
     spec: AllocationSpec | None = None
     notes: tuple[str, ...] = ()
+    # Why nothing at all is planned for it now.
     skipped: str = ""
+    # What is wrong with it in itself.
     refusal: PlanRefused | None = None
+    # Users whom Waldur does not know, who stay in its account.
     unmanaged: frozenset[str] = frozenset()
 
     @property
@@ -113,7 +123,7 @@ def skip(
     case: ResourceCase, rules: MembershipRules, snapshot: Snapshot, hierarchy: Set[str] = frozenset()
 ) -> str:
     """Return why nothing is planned for a resource now, empty when something may be. `hierarchy`: accounts of projects
-    and customers, which are nobody's allocation whatever a backend id says.
+    and customers, which are no resource's allocation whatever a backend id says.
     """
     if not case.account:
         return "it names no account"
@@ -181,32 +191,32 @@ def in_order(actions: Iterable[Action]) -> tuple[Action, ...]:
 
 def leavers(actions: Iterable[Action]) -> frozenset[str]:
     """Return those who leave any account."""
-    return frozenset(thing.of for thing in things_ended(actions, Kind.MEMBER))
+    return frozenset(thing.of for thing in objects_ended(actions, ObjectKind.MEMBER))
 
 
 def is_departure(action: Action, gone: Set[str]) -> bool:
-    """Return whether it is a step of somebody's leaving; `gone` as of `leavers`."""
+    """Return whether it is a step of a member's removal; `gone` as of `leavers`."""
     if not isinstance(action, ClusterAction):
         return False
-    loses_default = any(thing.of in gone for thing in things_ended([action], Kind.DEFAULT))
+    loses_default = any(thing.of in gone for thing in objects_ended([action], ObjectKind.DEFAULT))
     return loses_default or action.phase in LEAVING
 
 
 def leaving_accounts(planned: Iterable[ResourcePlan]) -> frozenset[str]:
-    """Return the accounts that somebody leaves: whose jobs must be known before that."""
+    """Return the accounts that a member leaves: whose jobs must be known before that."""
     actions = (action for plan in planned for action in plan.actions)
-    return frozenset(thing.account for thing in things_ended(actions, Kind.MEMBER, Kind.JOBS))
+    return frozenset(thing.account for thing in objects_ended(actions, ObjectKind.MEMBER, ObjectKind.JOBS))
 
 
 def closing(
     plan: ResourcePlan, rules: MembershipRules, now: datetime, *, fault: SiteAgentError | None = None
 ) -> tuple[WaldurAction, ...]:
-    """Return what Waldur is told in the end: in step, or broken by a `fault` of its own that time will not mend."""
+    """Return what is reported to Waldur in the end: in step, or broken by a `fault` that time will not change."""
     resource, reason = plan.case.resource, plan.case.reason
     if fault is not None:
         message = words_for_customers(fault, with_details=rules.with_details)
-        told = resource.state is ResourceState.ERRED and resource.error_message == message
-        return () if told else (FailResource(resource=resource.uuid, message=message, reason=reason),)
+        is_known = resource.state is ResourceState.ERRED and resource.error_message == message
+        return () if is_known else (FailResource(resource=resource.uuid, message=message, reason=reason),)
     found: list[WaldurAction] = []
     if resource.state is ResourceState.ERRED:
         found.append(
@@ -251,7 +261,7 @@ class _Draft:
         self.notes = [*spec.notes, *(f"{why}. It goes on without" for why in spec.not_offered)]
         self.built: list[ClusterAction] = []
         self.kept: list[Action] = []
-        self.unmanaged = NOBODY
+        self.unmanaged = NO_MEMBERS
         self._rules = rules
         self._snapshot = snapshot
         reason = case.reason
@@ -260,7 +270,7 @@ class _Draft:
             self.built += accounts.missing_members(spec, snapshot, reason)
             self.notes.append(
                 f"account {case.account} is also named by {other}: its place, state and limits are left alone, and "
-                "nobody is removed whom the other may want, until one of them lets go"
+                "no member is removed whom the other may want, until only one of them names it"
             )
             return
         self.built += existing_accounts.place(spec, snapshot, reason)
@@ -286,7 +296,7 @@ class _Draft:
         case, rules, snapshot = self.case, self._rules.limits, self._snapshot
         if case.orders or Part.TRES not in snapshot.complete:
             return []
-        spending = spending_limits.of_resource(
+        spending = shared_limits.spending_of(
             case.resource, rules.components, from_waldur=rules.from_waldur, periodic=rules.periodic
         )
         self.notes += spending.notes
@@ -316,7 +326,7 @@ class _Draft:
         if Part.USER_LIMITS not in snapshot.complete:
             if any(asked.values()):
                 self.notes.append(
-                    f"limits of single users are left out: cluster {snapshot.cluster} shows none"
+                    f"limits of single users are skipped: cluster {snapshot.cluster} lists none"
                 )
             return []
         wanted: dict[str, Mapping[str, int]] = {}
@@ -334,38 +344,40 @@ class _Draft:
         return [action for action in changed if action.user not in leaving]
 
     def _report(self) -> Iterator[Action]:
-        """Yield what Waldur is told of an account that is as it shall be: its limits where the cluster owns these, its
-        QoS, and whether it takes jobs where that follows Waldur, or has, or is all that there is to show.
+        """Yield what is reported to Waldur of an account that is as it shall be: its limits where the cluster owns
+        these, its QoS, and whether it takes jobs where that follows Waldur, or has, or is all that there is to report.
         """
         case, spec, snapshot, rules = self.case, self.spec, self._snapshot, self._rules.limits
         resource, account = case.resource, snapshot.accounts[case.account]
         if not rules.from_waldur and not case.orders:
-            limits = shared_limits.shown(resource.limits, account.limits, rules)
+            limits = shared_limits.for_waldur(resource.limits, account.limits, rules)
             if limits is not None and not self._rules.offering.can_show_limits:
                 self.notes.append(
-                    f"limits differ, and this Waldur has no call to show those of the cluster: {_told(limits)} on the "
-                    f"cluster, {_told(resource.limits)} in Waldur"
+                    "limits differ, and this Waldur has no call to report those of the cluster: "
+                    f"{_limits_text(limits)} on the cluster, {_limits_text(resource.limits)} in Waldur"
                 )
             elif limits is not None:
                 yield ReportLimits(
                     resource=resource.uuid, limits=tuple(sorted(limits.items())), reason=case.reason
                 )
         now = resource.backend_metadata
-        shown: dict[str, str] = {}
+        reported: dict[str, str] = {}
         names = snapshot.qos_of(case.account)
         # The default QoS, or the only one.
         if qos := snapshot.default_qos_of(case.account) or (min(names) if len(names) == 1 else ""):
-            shown["qos"] = qos
+            reported["qos"] = qos
         takes_jobs = spec.state.submission
-        follows = takes_jobs is not None or spec.state.is_told or now.get(STATE_KEY) in STATES.values()
+        follows = (
+            takes_jobs is not None or spec.state.is_always_reported or now.get(STATE_KEY) in STATES.values()
+        )
         if follows and not spec.state.is_unclear:
-            shown[STATE_KEY] = STATES[account.submit_limit != 0 if takes_jobs is None else takes_jobs]
-        if any(now.get(key) != value for key, value in shown.items()):
-            metadata = json.dumps(shown, sort_keys=True)
+            reported[STATE_KEY] = STATES[account.submit_limit != 0 if takes_jobs is None else takes_jobs]
+        if any(now.get(key) != value for key, value in reported.items()):
+            metadata = json.dumps(reported, sort_keys=True)
             yield ReportMetadata(resource=resource.uuid, metadata=metadata, reason=case.reason)
 
 
-def _told(limits: Mapping[str, Any]) -> str:
+def _limits_text(limits: Mapping[str, Any]) -> str:
     return ", ".join(f"{name}={value}" for name, value in sorted(limits.items())) or "none"
 
 
@@ -394,12 +406,12 @@ def _departures(
             )
             draft.notes.append(
                 f"{', '.join(sorted(unclear)[:5])} ({len(unclear)} in all) stay for now: {who} may be meant, and "
-                "Waldur knows nobody else who is called so"
+                "no other user has that name in Waldur"
             )
             stale -= unclear
         if not stale:
             continue
-        why = rules.nobody_leaves
+        why = rules.no_removal_reason
         if not members.complete:
             why = why or "Waldur's service and course accounts could not be read"
         elif Part.DEFAULT_ACCOUNTS not in snapshot.complete:
@@ -416,3 +428,56 @@ def _departures(
     return existing_accounts.departures(
         leavers, grown, default_account=rules.offering.default_account, reasons=reasons
     )
+
+
+def desired_members(
+    team: Iterable[TeamMember],
+    users: Mapping[str, OfferingUser],
+    accounts: ProjectAccounts | None,
+    *,
+    restricted: bool,
+    known: frozenset[str] = frozenset(),
+    departing: Set[str] = frozenset(),
+) -> DesiredMembers:
+    """Return the desired members of one resource. `users` by user uuid; `accounts` None where they could not be read;
+    `known`: all names that a user has at the offering; `departing`: offering users who are to leave now.
+
+    `restricted` resources (`restrict_member_access`) have no people in them, only accounts without a person.
+    Users whom the provider restricted are not added; where they are in, that is left to the provider. So are those
+    whose deletion Waldur wants, until they are `departing`, and those whose name is another person's in the site's
+    directory: that one would get in. Whose name there is not known joins under that of Waldur, and keeps what they may
+    have under another one.
+    """
+    names = {}
+    blocked, gone = set(), set()
+    for member in team:
+        user = users.get(member.user_uuid)
+        if user is not None and user.uuid in departing:
+            gone.add(member.user_uuid)
+        elif user is not None and user.may_only_stay:
+            blocked.add(member.user_uuid)
+        names[member.user_uuid] = fold(user.username if user is not None else member.username)
+    out = blocked | gone
+    wanted = set() if restricted else {name for uuid, name in names.items() if name and uuid not in out}
+    active, in_transition, ended = (
+        (accounts.active, accounts.in_transition, accounts.ended) if accounts else (frozenset(),) * 3
+    )
+    # Where no people belong in, no name is waited for.
+    nameless = 0 if restricted else sum(not name for uuid, name in names.items() if uuid not in gone)
+    renamed = [] if restricted else _possible_names(names.keys() - gone, users)
+    kept = ({names[uuid] for uuid in blocked} | set(map(fold, in_transition.union(*renamed)))) - {""}
+    return DesiredMembers(
+        wanted=frozenset(wanted | set(map(fold, active))),
+        kept=frozenset(kept) if kept else NO_MEMBERS,
+        nameless=nameless,
+        complete=accounts is not None,
+        # Without closed accounts all resources share one set.
+        known=known.union(map(fold, ended)) if ended else known,
+        renamed=len(renamed),
+    )
+
+
+def _possible_names(team: Iterable[str], users: Mapping[str, OfferingUser]) -> list[frozenset[str]]:
+    """Return what each member, by user uuid, may be called whose name in the site's directory is unknown."""
+    found = (users.get(uuid) for uuid in team)
+    return [user.possible_names for user in found if user is not None and user.directory_name is None]

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from agent.core.account_names import NameRules, fold
-from agent.core.actions import Action, DeleteAccount, Kind, things_ended
+from agent.core.actions import Action, DeleteAccount, ObjectKind, objects_ended
 from agent.core.errors import PlanRefused
 from agent.core.model import (
     AllocationSpec,
@@ -36,7 +36,7 @@ from agent.core.waldur_actions import (
     RejectOrder,
     ReportLimits,
 )
-from agent.plan import accounts, allocations, shared_limits, spending_limits
+from agent.plan import accounts, allocations, shared_limits
 from agent.plan.allocations import OfferingRules
 
 CREATING = (OrderType.CREATE, OrderType.RESTORE)
@@ -45,17 +45,19 @@ PROJECT_SLUG_POLICY = "project_slug"
 
 @dataclass(frozen=True, slots=True)
 class OrderCase:
-    """An order with all that Waldur knows about it. `members`: usernames; `nameless`: how many of its team have none
-    yet; `plan_quotas`: the order's plan; `decided`: who accepted it, and why, where somebody was asked; `people`: whose
-    each username is, by uuid.
-    """
+    """An order with all that Waldur knows about it."""
 
     order: Order
     resource: Resource
+    # Usernames.
     members: tuple[str, ...] = ()
+    # How many of its team have no username yet.
     nameless: int = 0
+    # Of the order's plan.
     plan_quotas: Mapping[str, int] | None = None
+    # Who accepted it, and why, where a person was asked.
     decided: str = ""
+    # Whose each username is, by uuid.
     people: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -65,11 +67,12 @@ class OrderCase:
 
 @dataclass(frozen=True, slots=True)
 class OrderPlan:
-    """The actions of one order. `spec` is what shall stand afterwards, None where nothing shall."""
+    """The actions of one order."""
 
     case: OrderCase
     account: str = ""
     actions: tuple[Action, ...] = ()
+    # What shall stand afterwards, None where nothing shall.
     spec: AllocationSpec | None = None
     notes: tuple[str, ...] = ()
     refusal: str = ""
@@ -79,7 +82,7 @@ class OrderPlan:
 class Team:
     """The people of a project: usernames, how many have none at the offering yet, and whose each username is (by uuid).
 
-    Waldur makes users of an offering when a resource of their project is OK: with the first order nobody has a name.
+    Waldur makes users of an offering when a resource of their project is OK: with the first order no user has a name.
     """
 
     members: tuple[str, ...] = ()
@@ -134,7 +137,7 @@ def allocation(case: OrderCase, rules: OfferingRules, account: str, snapshot: Sn
         project_slug=case.order.project_slug,
         members=case.members,
     )
-    notes = wanted.left_out
+    notes = wanted.skipped
     if case.nameless:
         notes += (f"{case.nameless} of its team have no username here yet: a membership pass adds them",)
     return replace(spec, limits=wanted.values, notes=notes)
@@ -155,15 +158,15 @@ def creation(case: OrderCase, rules: OfferingRules, spec: AllocationSpec, snapsh
         account=account,
         reason="so that a crash finds it again",
     )
-    shown = waldur_limits(case.resource.limits or case.order.limits, rules.components)
+    in_waldur = waldur_limits(case.resource.limits or case.order.limits, rules.components)
     report = ReportLimits(
-        resource=case.resource.uuid, limits=tuple(sorted(shown.items())), reason=case.reason
+        resource=case.resource.uuid, limits=tuple(sorted(in_waldur.items())), reason=case.reason
     )
     actions = (
         *_approval(case),
         *((claim,) if case.resource.backend_id != account else ()),
         *accounts.building(spec, snapshot, case.reason),
-        *((report,) if rules.can_show_limits and shown != dict(case.resource.limits) else ()),
+        *((report,) if rules.can_show_limits and in_waldur != dict(case.resource.limits) else ()),
         CompleteOrder(order=case.order.uuid, reason=f"account {account} stands"),
     )
     return OrderPlan(case, account, actions, spec, spec.notes)
@@ -185,7 +188,7 @@ def update(case: OrderCase, rules: OfferingRules, snapshot: Snapshot) -> OrderPl
     wanted = _wanted_limits(case, rules, with_static=with_static)
     tracked = {tres: value for tres, value in wanted.values.items() if tres in snapshot.tres}
     unknown = sorted(set(wanted.values) - set(tracked))
-    notes = [*wanted.left_out, *(f"{tres}: this cluster keeps no limit of it" for tres in unknown)]
+    notes = [*wanted.skipped, *(f"{tres}: this cluster keeps no limit of it" for tres in unknown)]
     if not wanted.values:
         notes.append("the order carries no limits and its plan no quotas: nothing to change")
     actions = (
@@ -201,22 +204,22 @@ def terminations(
     rules: OfferingRules,
     snapshot: Snapshot,
     *,
-    beside: Iterable[Action] = (),
+    other_actions: Iterable[Action] = (),
     needed: Set[str] = frozenset(),
 ) -> list[OrderPlan]:
     """Terminate orders, planned together: a project account goes with the last of its allocations.
 
-    `beside`: what the other orders of the pass do. A project in which one of them makes an account stays, and an
+    `other_actions`: what the other orders of the pass do. A project in which one of them makes an account stays, and an
     account that one of them puts a user in can become the user's default. `needed`: accounts above theirs.
     """
     if cases:
         snapshot.require(Part.ACCOUNTS, Part.ASSOCIATIONS)
-        snapshot = accounts.grown(snapshot, beside)
+        snapshot = accounts.grown(snapshot, other_actions)
     ending = {fold(case.resource.backend_id) for case in cases} & set(snapshot.accounts)
     leaving = {account for account in ending if not _no_allocation(account, rules, snapshot)}
     plans = [_termination(case, rules, snapshot, leaving) for case in cases]
     planned = (action for plan in plans for action in plan.actions)
-    going = {thing.account for thing in things_ended(planned, Kind.ACCOUNT)}
+    going = {thing.account for thing in objects_ended(planned, ObjectKind.ACCOUNT)}
     return [_with_project(plan, going, needed, rules, snapshot) for plan in plans]
 
 
@@ -258,7 +261,7 @@ def _termination(case: OrderCase, rules: OfferingRules, snapshot: Snapshot, leav
             nothing = {tres: 0 for tres in sorted(named) if tres in snapshot.tres}
             steps += accounts.limits(account, nothing, snapshot, f"{case.reason}, soft delete")
         if why := accounts.obstacle(account, snapshot):
-            notes, done = (f"{why}: nobody is removed now",), []
+            notes, done = (f"{why}: no member is removed now",), []
     return OrderPlan(case, account, (*_approval(case), *steps, *done), notes=notes)
 
 
@@ -282,8 +285,8 @@ def _with_project(
 ) -> OrderPlan:
     """Return the plan with the deletion of the project's account where nothing is left in and below it.
 
-    Whether the allocation stands below it (one that a pass which was cut off has removed, or somebody has moved, does
-    not), the name alone can tell as well, where it has a prefix.
+    Whether the allocation stands below it (one that a pass which was cut off has removed, or a person has moved, does
+    not), the name alone can show it as well, where it has a prefix.
     """
     prefix, slug = rules.names.project_prefix, _project_slug(plan.case)
     project = fold(
@@ -329,11 +332,11 @@ def _wanted_limits(case: OrderCase, rules: OfferingRules, *, with_static: bool) 
     asked = dict(case.order.limits) or dict(case.plan_quotas or {})
     if not asked and case.order.type in CREATING:
         asked = dict(case.resource.limits)
-    spending = spending_limits.of_resource(resource, components, from_waldur=rules.limits_from_waldur)
+    spending = shared_limits.spending_of(resource, components, from_waldur=rules.limits_from_waldur)
     found = backend_limits(
         asked, components, months=_months(case, components), with_static=with_static, caps=spending.caps
     )
-    return replace(found, left_out=(*found.left_out, *spending.notes))
+    return replace(found, skipped=(*found.skipped, *spending.notes))
 
 
 def _months(case: OrderCase, components: Sequence[Component]) -> int | None:

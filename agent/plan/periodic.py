@@ -15,7 +15,7 @@ from agent.core.actions import ClusterAction
 from agent.core.periodic import DesiredSettings, Granularity, ObservedSettings
 from agent.core.periodic_actions import ResetRawUsage, SetFairshare, SetPeriodicLimits
 
-# Waldur's local time goes back by an hour at the end of summer time, and may be told by several of its hosts.
+# Waldur's local time goes back by an hour at the end of summer time, and may be reported by several of its hosts.
 BACK_AT_MOST = timedelta(hours=2)
 
 

@@ -4,19 +4,20 @@
 in the directory                              action
 no entry; name, numbers and login are free    CreateUser
 no entry; one has this login and number       RenameUser
-no entry; another one has login or number     none: told
+no entry; another one has login or number     none: reported
 an entry, a renaming was cut off              RenameUser
-no entry; this host has the name or a number  none: told
+no entry; this host has the name or a number  none: reported
   for another user or group
-an entry with another person's login          none: told (number right and nobody's login: UpdateProfile)
-an entry with other numbers                   none: told, or AdoptNumbers where the site wants that
+an entry with another person's login          none: reported
+an entry with a login of no user              UpdateProfile, where the number is right
+an entry with other numbers                   none: reported, or AdoptNumbers where the site wants that
 an entry that was disabled                    EnableUser, once the account is OK in Waldur
 an entry with another home, shell, name ...   UpdateProfile
-a home or shell that nobody may have here     none: told, also of what else would be done for the person
+a home or shell that is not allowed here      none: reported, also of what else would be done for the person
 
-What Waldur has no value for is left as it is. Two people with one username, number or login are told of, both. Who has
+What Waldur has no value for is left as it is. Two people with one username, number or login are both reported. Who has
 no entry of Waldur's name may log in with an older one: the cluster keeps that, where it is known, and where it is not
-nobody leaves who may be that person.
+no member is removed who may be that person.
 """
 
 from __future__ import annotations
@@ -41,52 +42,55 @@ from agent.core.model import Deletion, OfferingUser, PosixAccount
 from agent.core.system_users import is_system_number
 
 WHY = "Waldur has it so"
-NOTHING_SHOWN = (
-    "Waldur shows no uidnumber and primarygroup of its users (servers do since 8.1), which account_source `waldur` "
+NO_NUMBERS = (
+    "Waldur reports no uidnumber and primarygroup of its users (servers do since 8.1), which account_source `waldur` "
     "needs: nothing is written to the directory"
 )
 
 
 @dataclass(frozen=True, slots=True)
 class OldName:
-    """What a person without an entry of Waldur's name has in the directory. `name`: of the entry with their login, None
-    where nobody knows which one is theirs. `possible`: names of entries that may be. `is_taken`: Waldur's name is that
-    of somebody else's entry, to whom Waldur gives another one.
-    """
+    """What a person without an entry of Waldur's name has in the directory."""
 
+    # Of the entry with their login, None where it is unknown which one is theirs.
     name: str | None
+    # Names of entries that may be theirs.
     possible: frozenset[str] = frozenset()
+    # Waldur's name is that of another person's entry, to whom Waldur gives another one.
     is_taken: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedPeople:
-    """`told`: what an operator must look at, in words; nothing is done about it. `unclear`: usernames whose entry does
-    not agree with Waldur, so that it may be somebody else's, and names that people may still have there. `old_names` of
-    people, by uuid, until one of `actions` gives them an entry.
-    """
+    """What is done about the users in the directory."""
 
     actions: tuple[DirectoryAction, ...] = ()
-    told: tuple[str, ...] = ()
+    # What an operator must look at, in words; nothing is done about it.
+    problems: tuple[str, ...] = ()
+    # Usernames whose entry does not agree with Waldur, so that it may be another person's, and names that people may
+    # still have there.
     unclear: frozenset[str] = frozenset()
+    # Of people, by uuid, until one of the actions gives them an entry.
     old_names: Mapping[str, OldName] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class _Person:
-    """A user with numbers, where Waldur has some. `entry`: of Waldur's name; `is_others`: it is somebody else's.
-    `rivals`: all entries of another name that have the person's number or login; `mine`: those of them with the login,
-    which tell whose they are. `namesake`: another user after whom the home is named that Waldur has for the person.
-    """
+    """A user with numbers, where Waldur has some."""
 
     user: OfferingUser
     name: str
     uid: int | None
     gid: int | None
+    # Of Waldur's name.
     entry: DirectoryUser | None
+    # The entry is another person's.
     is_others: bool
+    # All entries of another name that have the person's number or login.
     rivals: Sequence[DirectoryUser]
+    # Rivals with the login, which show whose they are.
     mine: Sequence[DirectoryUser]
+    # Another user after whom the home is named that Waldur has for the person.
     namesake: str = ""
 
 
@@ -118,10 +122,10 @@ def changes(users: Sequence[OfferingUser], seen: DirectoryPeople, rules: Account
     shared = _shared(people)
     directory = _People([user for user in users if user.state != Deletion.DELETED], seen, rules)
     actions: list[DirectoryAction] = []
-    told: list[str] = []
+    problems: list[str] = []
     if people and all(user.posix is None for user in people):
         # One sentence for all of them.
-        told, rules = [NOTHING_SHOWN], replace(rules, skips_missing=True)
+        problems, rules = [NO_NUMBERS], replace(rules, skips_missing=True)
     unclear = set[str]()
     old_names: dict[str, OldName] = {}
     for user in people:
@@ -131,30 +135,30 @@ def changes(users: Sequence[OfferingUser], seen: DirectoryPeople, rules: Account
         if old is not None:
             old_names[user.key] = old
         actions += planned.actions
-        told += [f"{words}{_until_settled(old)}" for words in planned.told]
+        problems += [f"{words}{_consequence(old)}" for words in planned.problems]
         unclear |= planned.unclear
     for user in others:
         old = directory.old_name(directory.person(user))
-        # They need no entry: that there is none tells nothing of them.
+        # They need no entry: that there is none says nothing of them.
         if old is None or not (old.name or old.possible or old.is_taken):
             continue
         old_names[user.key] = old
         unclear |= old.possible | ({old.name} if old.name else set())
         if user.is_on_the_way_out and old.possible:
-            told.append(f"{user.username}: it is to be deleted, and {possible_entries(old.possible)}")
-    return PlannedPeople(tuple(actions), tuple(told), frozenset(unclear), old_names)
+            problems.append(f"{user.username}: it is to be deleted, and {possible_entries(old.possible)}")
+    return PlannedPeople(tuple(actions), tuple(problems), frozenset(unclear), old_names)
 
 
-def _until_settled(old: OldName | None) -> str:
-    """Return how the cluster has somebody who has an older name, in words; empty where there is nothing to say."""
+def _consequence(old: OldName | None) -> str:
+    """Return how the cluster has a person who has an older name, in words; empty where there is nothing to say."""
     if old is not None and old.name:
-        return f"; on the cluster it stays {old.name} until that is settled"
-    return "; nobody joins an account under this name until that is settled" if old and old.is_taken else ""
+        return f"; on the cluster it stays {old.name} until that is resolved"
+    return "; no user joins an account under this name until that is resolved" if old and old.is_taken else ""
 
 
 def possible_entries(names: Iterable[str]) -> str:
-    """Return which entries may be of a person whose name in the directory nobody knows, in words."""
-    return f"nobody knows whether the entry of {', '.join(sorted(names))} is of the same person"
+    """Return which entries may be of a person whose name in the directory is unknown, in words."""
+    return f"it is unknown whether the entry of {', '.join(sorted(names))} is of the same person"
 
 
 def as_in_directory(
@@ -192,7 +196,7 @@ def by_directory_name(users: Iterable[OfferingUser]) -> list[OfferingUser]:
 
 
 def _shared(people: Sequence[OfferingUser]) -> dict[str, str]:
-    """Return what is told of users who have a username, number or login of somebody else, by uuid."""
+    """Return the problems of users who have a username, number or login of another person, by uuid."""
     keys = {
         user.uuid: {
             ("username", user.username),
@@ -211,7 +215,7 @@ def _shared(people: Sequence[OfferingUser]) -> dict[str, str]:
 
 
 class _People:
-    """Finds the entries of people, and tells whose they are."""
+    """Finds the entries of people, and whose they are."""
 
     def __init__(self, people: Sequence[OfferingUser], seen: DirectoryPeople, rules: AccountRules) -> None:
         self._rules = rules
@@ -247,7 +251,7 @@ class _People:
     def old_name(self, person: _Person) -> OldName | None:
         """Return the name that the person has in the directory; None where that is Waldur's.
 
-        An entry of Waldur's name with other numbers, or a login that nobody has, is the person's, as long as no other
+        An entry of Waldur's name with other numbers, or a login that no user has, is the person's, as long as no other
         entry may be.
         """
         entry, login = person.entry, person.user.waldur_username
@@ -275,23 +279,23 @@ class _People:
 
 
 def _of_person(person: _Person, seen: DirectoryPeople, rules: AccountRules, shared: str) -> PlannedPeople:
-    """`shared`: what the person has in Waldur that somebody else has, too, in words."""
+    """Plan one person. `shared`: what the person has in Waldur that another user has, too, in words."""
     name, uid, gid = person.name, person.uid, person.gid
     if uid is None or gid is None:
         words = "" if rules.skips_missing else "Waldur has no uidnumber or primarygroup for it"
-        return _told(person, words)
+        return _problem(person, words)
     if is_system_number(uid) or is_system_number(gid):
-        return _told(person, f"Waldur has uid {uid} and gid {gid}, which belong to the system")
+        return _problem(person, f"Waldur has uid {uid} and gid {gid}, which belong to the system")
     if obstacle := seen.obstacles.get(name) or shared:
-        return _told(person, obstacle)
+        return _problem(person, obstacle)
     if person.entry is None:
         return _new(person, uid, gid, seen, rules)
     if person.entry.renamed_from:
         rename = RenameUser(before=person.entry.renamed_from, user=name, reason="it was cut off")
         return PlannedPeople((rename,), unclear=frozenset({rename.before, name}))
     if person.is_others:
-        return _told(
-            person, f"the entry carries the login {person.entry.login}, and belongs to somebody else"
+        return _problem(
+            person, f"the entry carries the login {person.entry.login}, and belongs to another person"
         )
     return _standing(person, person.entry, (uid, gid), seen, rules)
 
@@ -311,19 +315,19 @@ def _standing(
         uid, gid = numbers
         words = f"it has {entry.uid}:{entry.gid} there, and {uid}:{gid} in Waldur (uid and gid)"
         if rules.on_mismatch is not OnMismatch.ADOPT:
-            return _told(person, words)
+            return _problem(person, words)
         if entry.uid is None or entry.gid is None:
-            return _told(person, f"{words}; it has no number")
+            return _problem(person, f"{words}; it has no number")
         if is_system_number(entry.uid):
-            return _told(person, f"{words}; {entry.uid} belongs to the system, so it is no person's entry")
+            return _problem(person, f"{words}; {entry.uid} belongs to the system, so it is no person's entry")
         if held := _held(person) or _held_group(person, seen, rules) or _held_on_host(person, seen, rules):
-            return _told(person, f"{words}; {held}")
+            return _problem(person, f"{words}; {held}")
         before = (entry.uid, entry.gid)
         actions.append(AdoptNumbers(user=name, before=before, after=numbers, reason=WHY))
         unclear = frozenset({name})
     if refused := _refused_values(person, entry, rules):
         is_theirs = not actions and not person.rivals
-        return PlannedPeople(told=(f"{name}: {refused}",)) if is_theirs else _told(person, refused)
+        return PlannedPeople(problems=(f"{name}: {refused}",)) if is_theirs else _problem(person, refused)
     if entry.is_parked and person.user.may_use:
         shell = person.user.posix.shell if person.user.posix else ""
         actions.append(EnableUser(user=name, shell=shell, reason="the person has come back"))
@@ -336,23 +340,23 @@ def _new(person: _Person, uid: int, gid: int, seen: DirectoryPeople, rules: Acco
     """Plan for a person without an entry of this name."""
     old = person.mine[0] if len(person.rivals) == len(person.mine) == 1 else None
     if refused := _refused_values(person, old, rules):
-        return _told(person, refused)
+        return _problem(person, refused)
     if old is not None and old.uid == uid:
         if held := _held_name(person, seen):
-            return _told(person, held)
+            return _problem(person, held)
         rename = RenameUser(before=old.name, user=person.name, reason=WHY)
         return PlannedPeople((rename,), unclear=frozenset({rename.before, rename.user}))
     if person.rivals:
-        return _told(person, _held(person))
+        return _problem(person, _held(person))
     for group, number in seen.groups if rules.personal_groups else ():
         if group == person.name and number != gid:
-            return _told(person, f"its group has the number {number} there, and {gid} in Waldur")
+            return _problem(person, f"its group has the number {number} there, and {gid} in Waldur")
     if (
         held := _held_group(person, seen, rules)
         or _held_name(person, seen)
         or _held_on_host(person, seen, rules)
     ):
-        return _told(person, held)
+        return _problem(person, held)
     return PlannedPeople((CreateUser(user=person.name, uid=uid, gid=gid, reason=WHY),))
 
 
@@ -416,7 +420,7 @@ def _refused_values(person: _Person, entry: DirectoryUser | None, rules: Account
     return ""
 
 
-def _told(person: _Person, words: str) -> PlannedPeople:
-    """Plan nothing for a person; without `words` nothing is told either."""
+def _problem(person: _Person, words: str) -> PlannedPeople:
+    """Plan nothing for a person; without `words` there is no problem either."""
     unclear = frozenset({person.name, *(rival.name for rival in person.rivals)})
-    return PlannedPeople(told=(f"{person.name}: {words}",) if words else (), unclear=unclear)
+    return PlannedPeople(problems=(f"{person.name}: {words}",) if words else (), unclear=unclear)

@@ -29,16 +29,16 @@ WRONG_NAME = "its name cannot be a folder's ([a-z0-9_][a-z0-9_.-]*)"
 
 @dataclass(frozen=True, slots=True)
 class DirectoryFacts:
-    """`standing`: what is in the place of a directory, by account: empty for a folder, else why it is left alone.
-
-    `groups`: the number of each group that may own directories, by its name. `present`: the limits that the file system
-    has of a directory's project, by account; of `unrecorded` accounts that it lacks they are unknown.
-    """
+    """What was read for the directories of these accounts."""
 
     accounts: tuple[str, ...]
+    # What is in the place of a directory, by account: empty for a folder, else why it is left alone.
     standing: Mapping[str, str]
     records: Mapping[str, DirectoryRecord]
+    # The number of each group that may own directories, by its name.
     groups: Mapping[str, int]
+    # The limits that the file system has of a directory's project, by account; unknown of `unrecorded` accounts that
+    # are not in it.
     present: Mapping[str, tuple[tuple[str, str], ...]] = field(default_factory=dict)
 
 
@@ -56,7 +56,7 @@ def due(
     records: Mapping[str, DirectoryRecord],
     rules: DirectoryRules,
 ) -> tuple[str, ...]:
-    """Return the accounts with something to do or to tell; those that are waiting, or failed, keep nobody waiting."""
+    """Return the accounts with something to do or to log; those that are waiting, or failed, come last."""
     mark = rules.quota.mark() if rules.quota else ""
     found = [
         account
@@ -65,7 +65,7 @@ def due(
         or standing.get(account) != ""
         or (mark and records.get(account, NO_RECORD).quota != mark)
     ]
-    return tuple(sorted(found, key=lambda account: bool(records.get(account, NO_RECORD).told)))
+    return tuple(sorted(found, key=lambda account: bool(records.get(account, NO_RECORD).logged)))
 
 
 def unrecorded(facts: DirectoryFacts, rules: DirectoryRules) -> Mapping[str, int]:

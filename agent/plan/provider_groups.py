@@ -3,11 +3,11 @@
 
 in the directory                                action
 no group; name and number are free              CreateGroup, AddToGroup
-no group; name or number belongs to another     none: told
+no group; name or number belongs to another     none: reported
 a group with this number                        AddToGroup, RemoveFromGroup (not with add_only)
-a group with another number                     the members, and: told, or AdoptGroupNumber where the site wants that
-a group of somebody, or of the system           none: told
-no number in Waldur                             none: told
+a group with another number                     the members, and: reported, or AdoptGroupNumber (site's choice)
+a group of a person, or of the system           none: reported
+no number in Waldur                             none: reported
 an entry that lists groups                      ListGroup, DelistGroup: whose project has resources at its offerings
 
 No group is deleted and no number is chosen here. A DN that is not of a group of Waldur's stays where it is listed.
@@ -38,6 +38,7 @@ from agent.core.directory_actions import (
     RemoveFromGroup,
 )
 from agent.core.model import OfferingUser
+from agent.core.printable import shortlist
 from agent.core.system_users import is_system_number
 
 WHY = "Waldur has it so"
@@ -46,25 +47,25 @@ UNKNOWN_OFFERINGS = (
     "Waldur does not say where these have resources, so lists of groups are left as they are for them"
 )
 SLUG = "{slug}"
-SHOWN = 5
+LISTED = 5
 
 
 @dataclass(frozen=True, slots=True)
 class DirectoryNames:
-    """All users of the offering, with the names that the directory has; `unknown`: why it has others that nobody knows,
-    and so nobody leaves a group, empty where they are known.
-    """
+    """All users of the offering, with the names that the directory has."""
 
     users: Sequence[OfferingUser]
+    # Why it has others that are unknown, and so no member leaves a group, empty where they are known.
     unknown: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedGroups:
-    """`told`: what an operator must look at, in words; nothing is done about it."""
+    """What is done about the groups of the provider's projects."""
 
     actions: tuple[DirectoryAction, ...] = ()
-    told: tuple[str, ...] = ()
+    # What an operator must look at, in words; nothing is done about it.
+    problems: tuple[str, ...] = ()
 
 
 def changes(
@@ -74,13 +75,13 @@ def changes(
     offering_uuid: str,
     unclear: Set[str] = frozenset(),
 ) -> PlannedGroups:
-    """Return what makes the directory as Waldur has the groups. `unclear`: usernames whose entry may be somebody
+    """Return what makes the directory as Waldur has the groups. `unclear`: usernames whose entry may be another
     else's; they join no group, and leave none.
     """
     if not groups:
-        return PlannedGroups(told=(EMPTY,))
+        return PlannedGroups(problems=(EMPTY,))
     actions: list[DirectoryAction] = []
-    told: list[str] = []
+    problems: list[str] = []
     # By name: a group that is there or will be, one that cannot be; not in it: nothing is known.
     is_written: dict[str, bool] = {}
     names = Counter(fold(group.name) for group in groups)
@@ -88,40 +89,40 @@ def changes(
     for group in sorted(groups, key=lambda group: group.name):
         standing = seen.groups.get(group.name)
         if group.gid is None:
-            told.append(f"group {group.name}: Waldur has no number for it yet; it is left out")
+            problems.append(f"group {group.name}: Waldur has no number for it yet; it is skipped")
             continue
         obstacle = _obstacle(group, group.gid, standing, seen)
         if names[fold(group.name)] > 1 or numbers[group.gid] > 1:
             obstacle = "Waldur has several groups of its name or number"
         is_written[group.name] = not obstacle
         if obstacle:
-            told.append(f"group {group.name}: {obstacle}; nothing is written for it")
+            problems.append(f"group {group.name}: {obstacle}; nothing is written for it")
             continue
         if standing is None:
             actions.append(CreateGroup(group=group.name, gid=group.gid, reason=WHY))
         elif standing.gid != group.gid:
             found = _other_number(group.name, standing.gid, group.gid, seen, rules)
             actions += found.actions
-            told += found.told
+            problems += found.problems
         members = _members(group, standing, seen, rules, unclear)
         actions += [*members.actions, *_described(group, seen, rules)]
-        told += members.told
+        problems += members.problems
     unknown = [group.name for group in groups if group.offerings is None]
     if unknown and rules.parents:
-        told.append(f"{UNKNOWN_OFFERINGS}: {_some(sorted(unknown))}")
+        problems.append(f"{UNKNOWN_OFFERINGS}: {shortlist(sorted(unknown), LISTED)}")
     for parent in rules.parents:
         listed = seen.parents.get(parent.dn)
         if listed is None:
-            told.append(f"there is no entry {parent.dn} to list groups in: check project_groups.parents")
+            problems.append(f"there is no entry {parent.dn} to list groups in: check project_groups.parents")
         else:
             actions += _listing(groups, is_written, listed, parent, offering_uuid)
-    return PlannedGroups(tuple(actions), tuple(told))
+    return PlannedGroups(tuple(actions), tuple(problems))
 
 
 def possibly_renamed(
     groups: Sequence[ProviderGroup], seen: SeenProviderGroups, users: Iterable[OfferingUser]
 ) -> frozenset[str]:
-    """Return the members of the directory's groups who may be a member whose name there is not known: nobody else has
+    """Return the members of the directory's groups who may be a member whose name there is not known: no other user has
     their name in Waldur. `users`: all of the offering.
     """
     names = {fold(user.username): user.directory_name for user in users if user.username}
@@ -144,7 +145,7 @@ def _obstacle(
     if standing is None and group.name in seen.elsewhere:
         return f"a group of this name stands at {seen.elsewhere[group.name]}"
     if standing is None and (holders := seen.holders.get(gid)):
-        return f"its number {gid} belongs to {_some(holders)}"
+        return f"its number {gid} belongs to {shortlist(holders, LISTED)}"
     if standing is not None and standing.gid is not None and is_system_number(standing.gid):
         return f"it has the number {standing.gid} there, which belongs to the system"
     return ""
@@ -155,11 +156,11 @@ def _other_number(
 ) -> PlannedGroups:
     words = f"group {name}: it has the number {now or 'none'} there, and {gid} in Waldur"
     if not rules.adopts:
-        return PlannedGroups(told=(words,))
+        return PlannedGroups(problems=(words,))
     if now is None:
-        return PlannedGroups(told=(f"{words}; nothing is done about one without a number",))
+        return PlannedGroups(problems=(f"{words}; nothing is done about one without a number",))
     if holders := seen.holders.get(gid):
-        return PlannedGroups(told=(f"{words}, which belongs to {_some(holders)}",))
+        return PlannedGroups(problems=(f"{words}, which belongs to {shortlist(holders, LISTED)}",))
     return PlannedGroups((AdoptGroupNumber(group=name, before=now, after=gid, reason=WHY),))
 
 
@@ -189,8 +190,8 @@ def _members(
             for user in sorted(present)
             if fold(user) not in belong and user not in unclear
         ]
-    told = [f"group {group.name}: {name} cannot be a member: {seen.refused[name]}" for name in refused]
-    return PlannedGroups(tuple(actions), tuple(told))
+    problems = [f"group {group.name}: {name} cannot be a member: {seen.refused[name]}" for name in refused]
+    return PlannedGroups(tuple(actions), tuple(problems))
 
 
 def _described(
@@ -202,7 +203,7 @@ def _described(
     before, _, after = rules.description.partition(SLUG)
     wanted = rules.description.replace(SLUG, group.organization)
     present = seen.descriptions.get(group.name, ())
-    # Without a word around the slug, whose description it is cannot be told.
+    # Without a word around the slug, whose description it is is unknown.
     own = [
         text
         for text in present
@@ -232,7 +233,3 @@ def _listing(
             yield DelistGroup(
                 group=group.name, parent=parent.dn, members=members, reason="it does not belong there"
             )
-
-
-def _some(names: Sequence[str]) -> str:
-    return ", ".join(names[:SHOWN]) + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")

@@ -2,8 +2,12 @@
 """Limits have one owner: the cluster, whose GrpTRESMins Waldur then shows, or Waldur, whose limits the cluster gets.
 
 Prepaid components are always Waldur's: their limit is what was bought, times the months from the resource's creation
-to its end, and no figure of the cluster tells either. Where a periodic usage policy writes limits, all of them are the
-policy's: whoever copied them would feed it its own output (the echo loop).
+to its end, and no figure of the cluster shows that either. Where a periodic usage policy writes limits, all of them are
+the policy's: a copy of them would give the policy its own output (the echo loop).
+
+Spending limits that people set on a resource in Waldur lower limits on the cluster. Waldur sends them since 8.1 by
+component and period (day, week, month, quarter, year, total), in the component's units. A cluster has limits without a
+period: `total` is kept there, where limits come from Waldur and the component has one.
 """
 
 from __future__ import annotations
@@ -11,7 +15,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import date
 from decimal import Decimal
 from typing import Any
@@ -21,9 +25,9 @@ from agent.core.model import AccountingType, Component, Resource
 from agent.core.units import (
     Shares,
     backend_limits,
-    countable,
     limit_number,
     prepaid_months,
+    require_countable,
     targets_of,
     tres_shares,
 )
@@ -31,10 +35,12 @@ from agent.core.units import (
 
 @dataclass(frozen=True, slots=True)
 class LimitRules:
-    """`from_waldur`: who owns the limits. `periodic`: a policy in Waldur does, so nothing is copied."""
+    """Who owns the limits of an offering's allocations."""
 
     components: tuple[Component, ...]
+    # Waldur does, else the cluster.
     from_waldur: bool = False
+    # A policy in Waldur does, so nothing is copied.
     periodic: bool = False
 
     def owned(self) -> tuple[Component, ...]:
@@ -51,7 +57,7 @@ class LimitRules:
 
 def months_of(resource: Resource, components: Iterable[Component], until: date | None = None) -> int | None:
     """Return the prepaid months of a resource, from its creation to its end, or to `until`, the end that a renewal
-    brings. None where nothing is prepaid, or Waldur tells no dates.
+    brings. None where nothing is prepaid, or Waldur reports no dates.
     """
     end = until or resource.end_date
     if end is None or resource.created is None or not any(map(_is_prepaid, components)):
@@ -70,7 +76,7 @@ def prepaid(
     resource: Resource, rules: LimitRules, tres: Iterable[str], caps: Mapping[str, Decimal] | None = None
 ) -> dict[str, int]:
     """Return limits for the cluster of what was bought for months, of TRES that it tracks; they change with the end of
-    the resource. Raises PlanRefused for what is no number, and where Waldur tells no end: nobody knows how much it is.
+    the resource. Raises PlanRefused for what is no number, and where Waldur reports no end: how much it is is unknown.
     """
     wanted_tres = rules.prepaid_tres() & set(tres)
     bought = [
@@ -91,10 +97,10 @@ def prepaid(
     return {name: value for name, value in found.items() if name in wanted_tres}
 
 
-def shown(
+def for_waldur(
     in_waldur: Mapping[str, Any], on_cluster: Mapping[str, int], rules: LimitRules
 ) -> dict[str, Any] | None:
-    """Return all limits as Waldur should show them, in its units; None where it does already.
+    """Return all limits as Waldur should have them, in its units; None where it has them already.
 
     A limit that the cluster does not have stays as Waldur has it, and so does one that comes out the same on the
     cluster: 1.5 hours are not rounded to 1 because 90 minutes were read back.
@@ -107,7 +113,7 @@ def shown(
     limits = dict(in_waldur)
     for component in owned:
         targets = targets_of(component)
-        # A TRES that two components share does not tell the limit of either.
+        # A TRES that two components share does not show the limit of either.
         if any(counted[tres] > 1 or tres not in on_cluster for tres in targets):
             continue
         values = {int(on_cluster[tres] / factor) for tres, factor in targets.items() if factor}
@@ -142,9 +148,69 @@ def of_user(asked: Mapping[str, Any], components: Sequence[Component]) -> dict[s
         # Whole units, as they have always been counted here: the fraction of a limit was never enforced.
         number = int(limit_number(name, value))
         for tres, factor in targets_of(known[name]).items():
-            found[tres] = found.get(tres, 0) + int(countable(tres, number * factor))
+            found[tres] = found.get(tres, 0) + int(require_countable(tres, number * factor))
     return found
 
 
 def _is_prepaid(component: Component) -> bool:
     return component.accounting_type is AccountingType.ONE
+
+
+TOTAL = "total"
+
+
+@dataclass(frozen=True, slots=True)
+class SpendingLimits:
+    """What may be spent, as far as a cluster can keep it."""
+
+    # The most that counts of a component, in its units.
+    caps: Mapping[str, Decimal] = field(default_factory=dict)
+    # Sentences on those that are not kept.
+    notes: tuple[str, ...] = ()
+
+
+def spending_of(
+    resource: Resource, components: Iterable[Component], *, from_waldur: bool, periodic: bool = False
+) -> SpendingLimits:
+    """Return the spending limits of a resource. `from_waldur`: limits of the cluster are Waldur's; those of prepaid
+    components always are. `periodic`: a policy in Waldur writes them, and nothing else may.
+    """
+    known = {component.name: component for component in components}
+    caps: dict[str, Decimal] = {}
+    notes: list[str] = []
+    for name, periods in sorted(resource.spending_limits.items()):
+        if not isinstance(periods, Mapping):
+            notes.append(
+                f"spending limits of {name} are not kept: {str(periods)[:40]!r} is no map of periods"
+            )
+            continue
+        for period, amount in sorted(periods.items(), key=lambda item: str(item[0])):
+            if amount is None:
+                continue
+            why = _obstacle(known.get(name), period, from_waldur=from_waldur, periodic=periodic)
+            try:
+                number = limit_number(name, amount)
+            except PlanRefused as refused:
+                why = why or str(refused)
+            if why:
+                notes.append(f"the spending limit of {name} ({period}) is not kept on the cluster: {why}")
+            else:
+                caps[name] = number
+    return SpendingLimits(caps, tuple(notes))
+
+
+def _obstacle(component: Component | None, period: object, *, from_waldur: bool, periodic: bool) -> str:
+    """Return why a spending limit cannot be kept on the cluster, empty where it can."""
+    if component is None:
+        return "no such component in backend_components"
+    if period != TOTAL:
+        return "it has no limits for a period, so Waldur has to watch it"
+    if periodic:
+        return "a periodic policy of Waldur writes the limits"
+    if component.accounting_type is AccountingType.ONE:
+        return ""
+    if not from_waldur:
+        return "limits_source is `cluster`"
+    if component.accounting_type is not AccountingType.LIMIT and component.limit is None:
+        return "the component has no limit that it could lower"
+    return ""

@@ -45,7 +45,7 @@ from agent.core.model import OfferingFacts, OfferingUser
 
 SERVICE_PROVIDER = "service_provider"
 MAX_COMMENT_URL = 2000
-SHOWN = 5
+LISTED = 5
 
 
 class UserState(StrEnum):
@@ -67,9 +67,10 @@ TO_BEGIN = (UserState.REQUESTED, UserState.ERROR_CREATING)
 
 @dataclass(frozen=True, slots=True)
 class Obstacle:
-    """Why no names are made at this offering. `is_fault`: an operator should set it right."""
+    """Why no names are made at this offering."""
 
     reason: str
+    # An operator should set it right.
     is_fault: bool = False
 
 
@@ -92,17 +93,17 @@ def leaves_names_to_us(facts: OfferingFacts) -> bool:
     return facts.plugin_options.get("username_generation_policy") == SERVICE_PROVIDER
 
 
-def lost_names(new: Collection[OfferingUser], strangers: Collection[str], few: int) -> str:
+def lost_names(new: Collection[OfferingUser], unknown_members: Collection[str], few: int) -> str:
     """Return why new names wait for a person: Waldur seems to have lost those that people have. Empty when it has not.
 
-    `strangers`: members of the offering's accounts whose names nobody has in Waldur; up to `few` may have left.
+    `unknown_members`: members of the offering's accounts whose names no user has in Waldur; up to `few` may have left.
     """
-    if min(len(new), len(strangers)) <= few:
+    if min(len(new), len(unknown_members)) <= few:
         return ""
-    some = ", ".join(sorted(strangers)[:SHOWN])
+    some = ", ".join(sorted(unknown_members)[:LISTED]) + (" ..." if len(unknown_members) > LISTED else "")
     return (
-        f"{len(new)} people would get new usernames, and {len(strangers)} members of the offering's accounts "
-        f"({some}{' ...' if len(strangers) > SHOWN else ''}) are nobody's in Waldur. Did it lose their usernames? "
+        f"{len(new)} people would get new usernames, and {len(unknown_members)} members of the offering's accounts "
+        f"({some}) belong to no user in Waldur. Did it lose their usernames? "
         "Then write them again there"
     )
 
@@ -118,7 +119,7 @@ def due(users: Iterable[OfferingUser]) -> list[OfferingUser]:
 
 
 def opening(user: OfferingUser) -> Action | None:
-    """Return what tells Waldur that we have begun; None where it knows, or has no state for it."""
+    """Return what reports to Waldur that we have begun; None where it knows, or has no state for it."""
     if user.state not in TO_BEGIN:
         return None
     return BeginUsername(offering_user=user.uuid, reason=whose(user))

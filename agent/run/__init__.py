@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: MIT
-"""The use cases, one module per mode: observe, plan, apply policy, apply. Called by tasks and by the CLI."""
+"""The passes: the reconcile loop, and a room for each mode. Called by tasks and by the CLI."""

@@ -32,17 +32,17 @@ from agent.core.errors import (
     WaldurLacks,
 )
 from agent.core.plans import Outcome
+from agent.core.scope import EVERYTHING, PassScope
 from agent.core.waldur_actions import WaldurAction
 from agent.observability import logs
 from agent.plan.policy.gate import Decision
 from agent.plan.policy.rules import Why
 from agent.run import gate, ownership
 from agent.run.gate import UNBOUNDED_S, Pass, Planned
-from agent.run.record import count, record
-from agent.run.results import OrderResult, PassReport, ResourceResult
-from agent.run.scope import EVERYTHING, PassScope
+from agent.run.results import OrderResult, PassReport, ResourceResult, count, record
 from agent.run.site import Site, effort_of
 from agent.state import journal
+from agent.state.store import kept_open
 from agent.waldur import pool
 from agent.waldur.actions import REQUESTS
 from agent.waldur.client import Request
@@ -59,9 +59,10 @@ Plan = TypeVar("Plan", bound=Planned)
 
 @dataclass(frozen=True, slots=True)
 class Portion:
-    """Actions that are carried out and read back together; `about`: the mode's own reference to their subjects."""
+    """Actions that are carried out and read back together."""
 
     actions: tuple[Any, ...]
+    # The mode's own reference to their subjects.
     about: Any = None
 
 
@@ -75,7 +76,7 @@ class Work(Generic[Plan]):
         self.mode = mode
         self.outage: BackendError | None = None
         self.outcomes: list[Outcome] = []
-        self._judged: frozenset[Action] = frozenset()
+        self._decided: frozenset[Action] = frozenset()
         self._has_begun = False
         self.decide(plan)
 
@@ -94,12 +95,12 @@ class Work(Generic[Plan]):
         self._allowed = frozenset(self.decision.allowed)
         if (shown := self.run.shown) is not None:
             self._allowed = frozenset(a for a in self._allowed if self.mode.was_shown(a, shown))
-        self._judged |= frozenset(plan.actions)
+        self._decided |= frozenset(plan.actions)
 
     def allows(self, action: Action) -> bool:
         """Return whether an action may happen: it was planned and allowed, or only reports how others ended."""
         return action in self._allowed or (
-            action not in self._judged and action.where is Where.WALDUR and gate.may_tell(self.run.rules)
+            action not in self._decided and action.where is Where.WALDUR and gate.may_report(self.run.rules)
         )
 
     @property
@@ -136,8 +137,8 @@ class Work(Generic[Plan]):
         if not self.mode.paces_itself:
             if self.run.is_late:
                 raise PassUnfinished("the time of this pass is used up: the next one goes on")
-            if self._has_begun and self.run.makes_way():
-                raise PassUnfinished("this pass makes way for something more urgent: the next one goes on")
+            if self._has_begun and self.run.must_yield():
+                raise PassUnfinished("this pass yields to more urgent work: the next one goes on")
         withheld = [action for action in portion.actions if not self.allows(action)]
         if withheld:
             raise AssertionError(f"not allowed by the policy: {withheld[0].render()}")
@@ -173,20 +174,20 @@ class Work(Generic[Plan]):
 
 
 class Mode(Generic[Facts, Plan]):
-    """What a pass does of one kind, as eight steps with defaults: a mode overrides what differs.
+    """What a pass does of one kind, as eight steps with defaults: a mode overrides what differs."""
 
-    `key` names its held plans. `beside`: how reports name it where its failing costs its own part of the pass only;
-    empty where its error ends the pass. `requests`: those of actions on Waldur that need something of this mode.
-    `cause`: what the journal names as the reason, where that is not the pass. `outcomes`: what was done, with what
-    could not be read back.
-    """
-
+    # Names its held plans.
     key: str
-    beside: ClassVar[str] = ""
+    # How reports name a mode that may fail without ending the pass; empty where its error ends the pass.
+    optional_name: ClassVar[str] = ""
+    # Those of actions on Waldur that need something of this mode.
     requests: Mapping[type[WaldurAction], Request] = MappingProxyType({})
+    # What the journal names as the reason, where that is not the pass.
     cause: str = ""
     # What an earlier mode must have left (`handed_on`): without it there is nothing to do.
     needs: ClassVar[type | None] = None
+    # Whether only a pass over everything of the offering has anything for it.
+    is_of_whole_passes: ClassVar[bool] = False
     # Whether it looks itself at the time, and at what is more urgent: a portion of it is a request or two.
     paces_itself: ClassVar[bool] = False
     # Actions of one portion.
@@ -197,6 +198,7 @@ class Mode(Generic[Facts, Plan]):
     def __init__(self, run: Pass) -> None:
         self.run = run
         self.site = run.site
+        # What was done, with what could not be read back.
         self.outcomes: list[Outcome] = []
         # What is open while the mode is at work: a connection, a lock.
         self.open = ExitStack()
@@ -213,7 +215,7 @@ class Mode(Generic[Facts, Plan]):
         raise NotImplementedError
 
     def plan(self, facts: Facts) -> Plan:
-        """Return what is to be done. Pure. Raises SiteAgentError where nobody can tell."""
+        """Return what is to be done. Pure. Raises SiteAgentError where it cannot be known."""
         raise NotImplementedError
 
     def refine(self, facts: Facts, plan: Plan) -> Facts | None:
@@ -221,13 +223,13 @@ class Mode(Generic[Facts, Plan]):
         return None
 
     def announce(self, work: Work[Plan]) -> Plan | None:
-        """Tell what must be known first. Return the plan for fewer subjects where some fell out on the way, else
+        """Report what must be known first. Return the plan for fewer subjects where some fell out on the way, else
         None.
         """
         return None
 
     def portions(self, work: Work[Plan]) -> Iterable[Portion]:
-        """Yield what is carried out and read back together: all that is allowed, but for what Waldur is told."""
+        """Yield what is carried out and read back together: all that is allowed, except reports to Waldur."""
         allowed = [
             each for each in work.decision.allowed if work.allows(each) and each.where is not Where.WALDUR
         ]
@@ -245,16 +247,16 @@ class Mode(Generic[Facts, Plan]):
         self.outcomes += checked(outcomes, left, self.unseen)
 
     def tell(self, work: Work[Plan]) -> None:
-        """Tell the results."""
+        """Report the results to Waldur."""
 
     def failed(self, work: Work[Plan], portion: Portion, error: SiteAgentError) -> None:
         """Note a portion of which nothing can have happened, or that cannot be read back."""
         self.outcomes += [Outcome(action, error) for action in portion.actions]
 
     def conclude(self, error: SiteAgentError | None) -> None:
-        """Report how a mode that goes on beside others has ended; `error`: what ended it."""
+        """Report how a mode that runs in addition to others has ended; `error`: what ended it."""
         if error is not None:
-            log.error("%s of offering %s: %s", self.beside, self.site.offering.name, error)
+            log.error("%s of offering %s: %s", self.optional_name, self.site.offering.name, error)
         self.add_to_report(error)
 
     def add_to_report(self, error: SiteAgentError | None) -> None:
@@ -262,11 +264,11 @@ class Mode(Generic[Facts, Plan]):
         report = self.run.report
         if error is not None:
             report.later = report.later or (error if error.retryable else None)
-            report.problems += [] if isinstance(error, PassUnfinished) else [f"{self.beside}: {error}"]
+            report.problems += [] if isinstance(error, PassUnfinished) else [f"{self.optional_name}: {error}"]
         failed = [each for each in self.outcomes if each.error is not None]
         again = (each.error for each in failed if each.error is not None and each.error.retryable)
         report.later = report.later or next(again, None)
-        # 409: the person has moved on meanwhile, the next pass sees where to.
+        # 409: the person's state has changed since then; the next pass reads it.
         faults = [
             o
             for o in failed
@@ -275,14 +277,14 @@ class Mode(Generic[Facts, Plan]):
         if faults:
             first = faults[0]
             report.problems.append(
-                f"{self.beside}: {len(faults)} of {len(self.outcomes)} actions failed, the first: "
+                f"{self.optional_name}: {len(faults)} of {len(self.outcomes)} actions failed, the first: "
                 f"{first.action.line()}: {first.error}"
             )
 
     def leave(self, work: Work[Plan]) -> None:
         """Leave what later modes of the pass need (`Pass.leave`), by what has happened or would (`Work.done`)."""
 
-    def foresee(self, error: SiteAgentError) -> None:
+    def leave_unplanned(self, error: SiteAgentError) -> None:
         """Leave what later modes need where this one could not be planned, in a pass that does not apply."""
 
     def shows(self, work: Work[Plan]) -> Sequence[Action]:
@@ -290,19 +292,19 @@ class Mode(Generic[Facts, Plan]):
         return work.decision.allowed
 
     def unplanned(self, plan: Plan) -> Sequence[OrderResult | ResourceResult]:
-        """Return what nobody can plan now."""
+        """Return what cannot be planned now."""
         return ()
 
     def resume(self, plan: Plan) -> Plan:
-        """Return a plan that somebody was shown, to carry it out now. Raises PassUnfinished where that cannot be."""
+        """Return a plan that a person was shown, to carry it out now. Raises PassUnfinished where that cannot be."""
         return plan
 
     def notes(self, plan: Plan) -> Sequence[str]:
-        """Return what people are told of a plan beside its actions."""
+        """Return what is printed of a plan in addition to its actions."""
         return ()
 
     def was_shown(self, action: Action, shown: Set[Action]) -> bool:
-        """Return whether somebody has looked at this action, where only what was shown may be done."""
+        """Return whether a person was shown this action, where only what was shown may be done."""
         return action in shown
 
 
@@ -316,24 +318,26 @@ def checked(done: Iterable[Outcome], left: Set[Action], unseen: str = Mode.unsee
 
 
 def walk(run: Pass, modes: Iterable[type[Mode[Any, Any]]]) -> None:
-    """Run the modes of a pass, one after the other. What ends a mode beside the others is in the report; raises
+    """Run the modes of a pass, one after the other. What ends an optional mode is in the report; raises
     SiteAgentError where another one cannot go on.
     """
     for kind in modes:
         if kind.needs is not None and run.result(kind.needs) is None:
             continue
+        if kind.is_of_whole_passes and not run.scope.is_everything:
+            continue
         for mode in kind.each(run):
-            if mode.beside:
-                go_beside(run, mode)
+            if mode.optional_name:
+                run_optional(run, mode)
             else:
                 reconcile(run, mode)
 
 
-def go_beside(run: Pass, mode: Mode[Any, Any]) -> None:
-    """Run a mode that may fail without ending the pass; the report names what failed. It is not begun where Waldur may
-    be told nothing.
+def run_optional(run: Pass, mode: Mode[Any, Any]) -> None:
+    """Run a mode that may fail without ending the pass; the report names what failed. It is not begun where nothing
+    may be reported to Waldur.
     """
-    if not gate.may_tell(run.rules):
+    if not gate.may_report(run.rules):
         return
     error = None
     try:
@@ -343,8 +347,8 @@ def go_beside(run: Pass, mode: Mode[Any, Any]) -> None:
     if run.applies:
         mode.conclude(error)
     elif error is not None:
-        run.report.notes.append(f"{mode.beside} cannot be planned: {error}")
-        mode.foresee(error)
+        run.report.notes.append(f"{mode.optional_name} cannot be planned: {error}")
+        mode.leave_unplanned(error)
 
 
 def reconcile(run: Pass, mode: Mode[Facts, Plan]) -> Work[Plan] | None:
@@ -409,7 +413,7 @@ def passing(  # noqa: PLR0913  what a caller may ask of a pass
     scope: PassScope = EVERYTHING,
     subject: str = "",
     seconds: float = UNBOUNDED_S,
-    makes_way: Callable[[], bool] = lambda: False,
+    must_yield: Callable[[], bool] = lambda: False,
     lock: Callable[[str], bool] = lambda _: True,
     clock: Callable[[], datetime] | None = None,
     applies: bool = True,
@@ -419,25 +423,26 @@ def passing(  # noqa: PLR0913  what a caller may ask of a pass
     `subject`: what records name, where that is not the scope.
     """
     report = PassReport(mode, site.offering.uuid, site.offering.name)
-    with logs.about(offering=site.offering.uuid, mode=mode), effort_of(site) as report.effort:
-        run = Pass(
-            site,
-            mode,
-            gate.rules_of(site),
-            report,
-            subject or str(scope),
-            time.monotonic() + seconds,
-            makes_way,
-            scope=scope,
-            lock=lock,
-            clock=clock,
-            applies=applies,
-        )
-        try:
-            yield run
-        except SiteAgentError as error:
-            report.error = error
-    if is_recorded and applies:
-        record(site.state_dir, report, subject=run.subject)
-    elif report.outcomes:
-        count(site.state_dir, report)
+    with kept_open(site.state_dir):
+        with logs.about(offering=site.offering.uuid, mode=mode), effort_of(site) as report.effort:
+            run = Pass(
+                site,
+                mode,
+                gate.rules_of(site),
+                report,
+                subject or str(scope),
+                time.monotonic() + seconds,
+                must_yield,
+                scope=scope,
+                lock=lock,
+                clock=clock,
+                applies=applies,
+            )
+            try:
+                yield run
+            except SiteAgentError as error:
+                report.error = error
+        if is_recorded and applies:
+            record(site.state_dir, report, subject=run.subject)
+        elif report.outcomes:
+            count(site.state_dir, report)

@@ -20,11 +20,12 @@ from uuid import uuid4
 
 from agent.config.model import Mode, Offering
 from agent.core.account_names import fold
-from agent.core.actions import Action, Effect, Kind, Where, things_ended, things_made
+from agent.core.actions import Action, Effect, ObjectKind, Where, objects_ended, objects_made
 from agent.core.errors import StateError, StateUnwritable
 from agent.core.model import Snapshot
 from agent.core.plans import Outcome
 from agent.core.policy import SHORT_ID, Charge, JournalFailures, PolicyMode, PolicyRules
+from agent.core.scope import EVERYTHING, PassScope
 from agent.plan.policy.gate import (
     Decision,
     EarlierPlans,
@@ -39,11 +40,11 @@ from agent.plan.policy.gate import decide as decide_on
 from agent.plan.policy.rules import PolicyContext, Why
 from agent.run import ownership
 from agent.run.results import PassReport
-from agent.run.scope import EVERYTHING, PassScope
 from agent.run.site import Site
-from agent.state import charges, empty_answers, held_plans, joined, journal, left_out, pauses
+from agent.state import charges, empty_answers, held_plans, joined, journal, pauses
 from agent.state.held_plans import HeldPlans, HeldRow, HoldResult
-from agent.state.store import Source, Store, reading
+from agent.state.hints import SKIPPED, Skipped
+from agent.state.store import Source, Store, reading, stamp
 from backends.usernames import nss
 
 log = logging.getLogger(__name__)
@@ -52,6 +53,8 @@ UNBOUNDED_S = float("inf")
 Left = TypeVar("Left")
 
 SHOWN = 3
+# Of what is skipped, for `status`.
+LINES_AT_MOST = 200
 # Where users are added to accounts and groups; homes look at uids themselves.
 JOINED = frozenset({Where.CLUSTER, Where.DIRECTORY})
 
@@ -71,7 +74,7 @@ class Planned(Protocol):
 
     @property
     def context(self) -> PolicyContext:
-        """What the policy must know beside the cluster's state."""
+        """What the policy must know in addition to the cluster's state."""
         ...
 
     @property
@@ -90,32 +93,34 @@ class Decided(Protocol):
 
 @dataclass(slots=True)
 class Pass:
-    """One pass over an offering, of one or several modes: the rules as they were when it began, its end, its report.
-
-    `subject`: the order, resources or projects that it is about, empty for everything; `scope`: the same by kind.
-    `makes_way`: whether something more urgent waits. `lock` takes names such as `order:UUID`; what is taken is left to
-    its holder. `cause`: what the journal names as the reason where it is no pass. `holds`: whether what is held is
-    written down for `approve`; not where whoever started the pass decides with an option. `applies`: whether the modes
-    go on after their decisions; `works` has the decided modes of a pass that does not. `shown`: where somebody has
-    looked at a plan, all that may be done of it; `given`: the plans of it, by the class of their mode.
-    """
+    """One pass over an offering, of one or several modes: the rules as they were when it began, its end, its report."""
 
     site: Site
     mode: Mode
     rules: PolicyRules
     report: PassReport
+    # The order, resources or projects that it is about, empty for everything.
     subject: str = ""
     until_s: float = UNBOUNDED_S
-    makes_way: Callable[[], bool] = lambda: False
+    # Whether something more urgent waits.
+    must_yield: Callable[[], bool] = lambda: False
+    # What the journal names as the reason where it is no pass.
     cause: str = ""
+    # Whether what is held is written down for `approve`; not where whoever started the pass decides with an option.
     holds: bool = True
+    # The subjects by kind.
     scope: PassScope = EVERYTHING
     clock: Callable[[], datetime] | None = None
     began_s: float = field(default_factory=time.monotonic)
+    # Takes names such as `periodic_limits:UUID`; what is taken is left to its holder.
     lock: Callable[[str], bool] = lambda _: True
+    # Whether the modes go on after their decisions.
     applies: bool = True
+    # Where a person was shown a plan, all that may be done of it.
     shown: frozenset[Action] | None = None
+    # The plans of what was shown, by the class of their mode.
     given: Mapping[type, Any] = field(default_factory=dict)
+    # The decided modes of a pass that does not apply.
     works: list[Decided] = field(default_factory=list)
     _left: dict[type, Any] = field(default_factory=dict)
     id: str = field(default_factory=lambda: uuid4().hex)
@@ -149,7 +154,7 @@ def rules_of(site: Site) -> PolicyRules:
 
 
 def rules_for(offering: Offering, state_dir: Path) -> PolicyRules:
-    """Return the offering's rules, with a pause by command. Where nobody can tell whether it is paused, it is."""
+    """Return the offering's rules, with a pause by command. Where it is unknown whether it is paused, it is."""
     rules = offering.policy
     try:
         note = pauses.pause_note(state_dir, offering)
@@ -158,13 +163,13 @@ def rules_for(offering: Offering, state_dir: Path) -> PolicyRules:
     return replace(rules, paused=True, paused_why=note) if note and not rules.paused else rules
 
 
-def may_tell(rules: PolicyRules) -> bool:
-    """Return whether Waldur may be told anything: not in a pause, and not in a mode that only observes."""
-    return not reason_to_tell_nothing(rules)
+def may_report(rules: PolicyRules) -> bool:
+    """Return whether anything may be reported to Waldur: not in a pause, and not in a mode that only observes."""
+    return not reason_to_report_nothing(rules)
 
 
-def reason_to_tell_nothing(rules: PolicyRules) -> str:
-    """Return why Waldur may be told nothing, empty where it may be told."""
+def reason_to_report_nothing(rules: PolicyRules) -> str:
+    """Return why nothing may be reported to Waldur, empty where reports may go."""
     if rules.paused:
         return f"the offering is paused {rules.paused_why}"
     return f"mode {rules.mode}" if rules.mode is PolicyMode.OBSERVE else ""
@@ -190,7 +195,7 @@ def decide(run: Pass, key: str, plan: Planned) -> Decision:
     """Return what of this plan may be applied now; held plans are written down and logged once.
 
     What the past has cost people is read, and what this plan costs them is written, in one transaction: two passes at
-    once do not both find room in one budget. Raises StateError where nobody can tell what is paused or approved.
+    once do not both find room in one budget. Raises StateError where it is unknown what is paused or approved.
     """
     site = run.site
     if not run.applies:
@@ -226,7 +231,7 @@ def _is_idle(site: Site, key: str, plan: Planned) -> bool:
     """Return whether there is nothing to decide on: no action, no account that was looked at, and nothing that waits.
     Raises StateError.
     """
-    if plan.actions or plan.snapshot.accounts or plan.context.sees_nothing:
+    if plan.actions or plan.snapshot.accounts or plan.context.waldur_is_empty:
         return False
     with reading(site.state_dir) as db:
         return held_plans.is_clear(db, site.offering, key)
@@ -241,7 +246,7 @@ def note_done(run: Pass, key: str, decision: Decision, outcomes: Iterable[Outcom
 
 def are_held_apart(site: Site, key: str) -> bool:
     """Return whether several plans wait that no pass over everything has seen together: events bring them one by one,
-    and it makes one of what belongs together. False where nobody can tell.
+    and it makes one of what belongs together. False where that is unknown.
     """
     try:
         held = HeldPlans(site.state_dir, site.offering, key)
@@ -255,21 +260,23 @@ def is_known(run: Pass, key: str, plan: Planned) -> bool:
     """Return whether what a pass saw may replace what was known: an answer that is empty by mistake must not. Raises
     StateError.
     """
-    return not plan.context.sees_nothing or empty_answers.is_believed(
+    return not plan.context.waldur_is_empty or empty_answers.is_believed(
         run.site.state_dir, run.site.offering.uuid, key
     )
 
 
 @dataclass(frozen=True, slots=True)
 class _Question:
-    """A plan to be decided on. `snapshot`: with what a person has to know. `after`: what was decided before it."""
+    """A plan to be decided on."""
 
     site: Site
     rules: PolicyRules
     key: str
     plan: Planned
+    # With what a person has to know.
     snapshot: Snapshot
     context: PolicyContext
+    # What was decided before it.
     after: tuple[Decision, ...] = ()
 
     def decided(self, source: Source) -> Decision:
@@ -277,7 +284,7 @@ class _Question:
         Raises StateError.
         """
         site, actions = self.site, self.plan.actions
-        leaving = {thing.account for thing in things_ended(actions, Kind.MEMBER)}
+        leaving = {thing.account for thing in objects_ended(actions, ObjectKind.MEMBER)}
         cluster, now = site.backend.cluster, datetime.now(UTC)
         with reading(source) as db:
             earlier = _earlier(HeldPlans(db, site.offering, self.key), self.plan)
@@ -329,7 +336,7 @@ def _has_news(site: Site, key: str, decision: Decision, plan: Planned) -> bool:
         decision.held
         or decision.released
         or decision.refused
-        or plan.context.sees_nothing
+        or plan.context.waldur_is_empty
         or ownership.has_news(site, decision, plan.snapshot, is_whole=_sees_offering(key, plan))
         or _joins(plan.snapshot, decision.allowed)
     )
@@ -376,7 +383,7 @@ def _reserve(run: Pass, key: str, spent: Iterable[Charge], source: Source, appro
 
 
 def _written_down(run: Pass, key: str, plan: Planned, decision: Decision, source: Source) -> Decision:
-    """Write down what is held, begun or left out, and forget held plans that are gone.
+    """Write down what is held, begun or skipped, and forget held plans that are gone.
 
     Only a plan about everything of the offering shows which held plans are gone. Parts of a plan for one order or
     resource that belong to a waiting plan wait with that.
@@ -393,8 +400,8 @@ def _written_down(run: Pass, key: str, plan: Planned, decision: Decision, source
             )
         held.release(each.id, each.lines)
     if plan.is_whole:
-        _leave_out(source, site.offering, key, decision)
-        if not (plan.context.has_gaps or reason_to_tell_nothing(run.rules)) and all(
+        leave_out(source, site.offering, key, decision)
+        if not (plan.context.has_gaps or reason_to_report_nothing(run.rules)) and all(
             refused.why is not Why.INCOMPLETE for refused in decision.refused
         ):
             _forget_what_is_gone(held, plan, decision)
@@ -406,8 +413,8 @@ def _forget_what_is_gone(held: HeldPlans, plan: Planned, decision: Decision) -> 
     listed nothing at all, that is believed after a while only.
     """
     source, uuid = held.source, held.offering.uuid
-    empty_answers.note(source, uuid, held.mode, is_empty=plan.context.sees_nothing)
-    if plan.context.sees_nothing and not empty_answers.is_believed(source, uuid, held.mode):
+    empty_answers.note(source, uuid, held.mode, is_empty=plan.context.waldur_is_empty)
+    if plan.context.waldur_is_empty and not empty_answers.is_believed(source, uuid, held.mode):
         return
     made = {each.id: each.lines for each in decision.held if not each.adopts}
     released = {each.id: each.lines for each in decision.released}
@@ -423,13 +430,13 @@ def _joins(snapshot: Snapshot, actions: Iterable[Action]) -> list[tuple[str, str
     """Return who joins an account that has members already, by account and user."""
     return [
         (account, user)
-        for _, account, user in things_made(actions, Kind.MEMBER)
+        for _, account, user in objects_made(actions, ObjectKind.MEMBER)
         if (users := snapshot.users_of(account)) and user not in users
     ]
 
 
 def _hold(site: Site, held: HeldPlans, plan: HeldPlan, parts: Set[str], planned: Planned) -> HeldPlan:
-    """Write a held plan down; log it where that is news. Where it cannot be written nobody is sent to `approve`."""
+    """Write a held plan down; log it where that is news. Where it cannot be written the log does not name `approve`."""
     if plan.adopts:
         held = HeldPlans(held.source, held.offering, ownership.ADOPTION)
     row = HeldRow(
@@ -446,10 +453,10 @@ def _hold(site: Site, held: HeldPlans, plan: HeldPlan, parts: Set[str], planned:
     if result is HoldResult.UNWRITTEN:
         plan = replace(
             plan,
-            unwritten=f"it cannot be written to {site.state_dir}, so that nobody can approve it: mend that (a full "
+            unwritten=f"it cannot be written to {site.state_dir}, so that it cannot be approved: correct that (a full "
             "disk?), and the next pass writes it down",
         )
-    # Somebody has approved other figures than these.
+    # The approval was for other figures than these.
     is_withdrawn = bool(plan.figures) and held.approvals.withdraw(plan.id)
     if result is not HoldResult.KNOWN or is_withdrawn:
         log.warning(
@@ -465,14 +472,20 @@ def _hold(site: Site, held: HeldPlans, plan: HeldPlan, parts: Set[str], planned:
     return plan
 
 
-def _leave_out(source: Source, offering: Offering, key: str, decision: Decision) -> None:
+def leave_out(source: Source, offering: Offering, key: str, decision: Decision) -> None:
     """Write down what is refused, and log it where it is news; that amounts grow is none."""
     lines = sorted(f"{r.action.line()}: {r.sentence}" for r in decision.refused)
     sentences = "; ".join(sorted({r.sentence for r in decision.refused}))
     meant = plan_id(sentences, (r.action for r in decision.refused))
-    if left_out.write(source, offering.uuid, key, lines, meant=meant):
+    known = SKIPPED.get(source, offering.uuid, key)
+    before = known or Skipped()
+    is_news = (before.count, before.meant) != (len(lines), meant)
+    since = stamp(datetime.now(UTC)) if is_news else before.since
+    left = Skipped(since, len(lines), tuple(lines[:LINES_AT_MOST]), meant)
+    SKIPPED.change(source, offering.uuid, {key: known} if known else {}, {key: left} if lines else {})
+    if lines and is_news:
         log.warning(
-            "%s of offering %s: %d actions are left out: %s%s",
+            "%s of offering %s: %d actions are skipped: %s%s",
             key,
             offering.name,
             len(lines),

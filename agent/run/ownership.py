@@ -13,7 +13,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from agent.core.account_names import fold
-from agent.core.actions import TREE, Kind, things_ended, things_made
+from agent.core.actions import TREE, ObjectKind, objects_ended, objects_made
 from agent.core.errors import BackendError, StateUnwritable
 from agent.core.model import Snapshot
 from agent.core.ownership import Ledger, Origin
@@ -44,7 +44,7 @@ def known(site: Site, snapshot: Snapshot, context: PolicyContext, source: Source
         approvals = HeldPlans(db, site.offering, ADOPTION).approvals.open()
     adopted = ownership.adopted(key for each in approvals for key in each.keys)
     foundations = site.offering.policy.protected_accounts
-    found = ownership.standing(snapshot, site.offering.names, foundations, context.derived, remembered)
+    found = ownership.own_unrecorded(snapshot, site.offering.names, foundations, context.derived, remembered)
     news = {**dict.fromkeys(found, Origin.FOUND), **dict.fromkeys(adopted, Origin.ADOPTED)}
     news = {account: origin for account, origin in news.items() if not remembered.is_ours(account)}
     return replace(remembered, origins={**remembered.origins, **news}, news=news)
@@ -52,7 +52,7 @@ def known(site: Site, snapshot: Snapshot, context: PolicyContext, source: Source
 
 def looked_at(site: Site, snapshot: Snapshot, accounts: Iterable[str]) -> Snapshot:
     """Return the snapshot with what a person has to know of accounts to decide on them: their jobs, and the tree where
-    the pass has read a part of it only; without these where nobody can tell.
+    the pass has read a part of it only; without these where they are unknown.
     """
     wanted = frozenset(accounts) - snapshot.active_jobs.keys()
     if not wanted:
@@ -69,7 +69,7 @@ def looked_at(site: Site, snapshot: Snapshot, accounts: Iterable[str]) -> Snapsh
 
 def made_by(decision: Decision, snapshot: Snapshot) -> frozenset[str]:
     """Return the accounts that this decision makes on the cluster."""
-    made = {fold(thing.account) for thing in things_made(decision.allowed, Kind.ACCOUNT)}
+    made = {fold(thing.account) for thing in objects_made(decision.allowed, ObjectKind.ACCOUNT)}
     return frozenset(made - snapshot.accounts.keys())
 
 
@@ -81,10 +81,10 @@ def has_news(site: Site, decision: Decision, snapshot: Snapshot, *, is_whole: bo
 
 def _sees_accounts(site: Site, snapshot: Snapshot, *, is_whole: bool) -> bool:
     """Return whether the offering was looked at: the cluster was read (a mode that does not need it has an empty
-    snapshot), and prefixes tell the accounts, or the pass was about all that Waldur names.
+    snapshot), and prefixes identify its accounts, or the pass was about all that Waldur names.
     """
-    is_told = is_whole or all(ownership.prefixes_of(site.offering.names))
-    return is_told and snapshot.complete >= TREE and bool(snapshot.accounts)
+    is_identified = is_whole or all(ownership.prefixes_of(site.offering.names))
+    return is_identified and snapshot.complete >= TREE and bool(snapshot.accounts)
 
 
 def write(site: Site, decision: Decision, snapshot: Snapshot, source: Source, *, is_whole: bool) -> None:
@@ -143,5 +143,5 @@ def forget_questions(site: Site, decision: Decision, context: PolicyContext, sna
 def note_ended(site: Site, outcomes: Iterable[Outcome]) -> None:
     """Forget the accounts whose end was seen."""
     done = (outcome.action for outcome in outcomes if outcome.done)
-    ended = [fold(thing.account) for thing in things_ended(done, Kind.ACCOUNT)]
+    ended = [fold(thing.account) for thing in objects_ended(done, ObjectKind.ACCOUNT)]
     ledger.forget(site.state_dir, site.backend.cluster, site.offering, ended)

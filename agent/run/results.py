@@ -1,24 +1,41 @@
 # SPDX-License-Identifier: MIT
-"""What became of each order of a pass, and the pass as a whole: for logs, exit codes, retries and `--json`."""
+"""What became of each order of a pass, and the pass as a whole: for logs, exit codes, retries and `--json`.
+
+How a pass ended is recorded for `status`, and what it did for the metrics: both in the state file. What cannot be
+written is a warning.
+"""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+import re
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from enum import StrEnum
+from pathlib import Path
 from typing import Any
 
+from agent.config.model import Mode
 from agent.core.errors import OrderErred, SiteAgentError, WaldurError
 from agent.core.plans import Outcome
+from agent.core.printable import shortlist
 from agent.plan.policy.gate import HeldPlan, Refused
 from agent.run.site import Effort
+from agent.state import passes
+from agent.state.passes import SECONDS_UP_TO, Figure
+from agent.state.store import stamp
 
 NAMED_AT_MOST = 5
+FAILURES_SHOWN = 10
+NOTES_SHOWN = 5
+ORDERS_KEPT = 100
+# What may stand in the path of a request as it is; whatever else does is an identifier.
+_WORD = re.compile(r"[a-z_-]{1,60}|\{uuid\}|")
 
 
 class Result(StrEnum):
-    """DONE and FAILED are final. WAITING needs nobody; RETRY needs time; STUCK needs an operator."""
+    """DONE and FAILED are final. WAITING needs no person; RETRY needs time; STUCK needs an operator."""
 
     DONE = "done"
     FAILED = "failed"
@@ -49,7 +66,7 @@ class OrderResult:
 @dataclass(frozen=True, slots=True)
 class ResourceResult:
     """What became of a resource that was not in step already, or could not be brought there; of a project that an event
-    told of where its resources could not be listed.
+    named where its resources could not be listed.
     """
 
     resource_uuid: str
@@ -78,49 +95,48 @@ def postponed(error: SiteAgentError) -> Result:
 
 def waits(resources: Iterable[ResourceResult], *, without: Collection[str] = ()) -> list[str]:
     """Return for whom a pass waits and why, a sentence for all accounts with the same reason: those that wait, or need
-    somebody. `without`: accounts of which it is told elsewhere.
+    an operator. `without`: accounts whose reasons are printed elsewhere.
     """
     found: dict[str, list[str]] = {}
     for each in resources:
         if each.result in (Result.WAITING, Result.STUCK) and each.account not in without:
             found.setdefault(each.message, []).append(each.account or each.resource_uuid)
-    return [
-        f"{', '.join(accounts[:NAMED_AT_MOST])}"
-        f"{f' and {len(accounts) - NAMED_AT_MOST} more' if len(accounts) > NAMED_AT_MOST else ''}: {message}"
-        for message, accounts in found.items()
-    ]
+    return [f"{shortlist(accounts, NAMED_AT_MOST)}: {message}" for message, accounts in found.items()]
 
 
 @dataclass(slots=True)
 class PassReport:
-    """One pass over one offering. `error` is what ended it before its orders or resources could be looked at.
-
-    `resources` has those that needed something; `in_step` counts the others. `later`: why something beside them
-    (a name, a group) is worth another try soon. `homes` counts users by what became of their homes. `problems` says
-    what stopped names or groups, and makes the pass a failed one; `home_problems` are told beside it: homes hold
-    nothing up. `notes`: what an operator should know, and need not act on; `left_alone`: the same, of what earlier
-    passes have told already. `resources_made`: those whose accounts orders have made; `members_due`: those of them
-    whose people have got no name yet, for a membership pass.
-    """
+    """One pass over one offering."""
 
     mode: str
     offering_uuid: str
     offering_name: str
     orders: list[OrderResult] = field(default_factory=list)
+    # Those that needed something.
     resources: list[ResourceResult] = field(default_factory=list)
+    # How many needed nothing.
     in_step: int = 0
     outcomes: list[Outcome] = field(default_factory=list)
     held: tuple[HeldPlan, ...] = ()
     refused: tuple[Refused, ...] = ()
     effort: Effort = field(default_factory=lambda: Effort(Counter(), Counter()))
+    # What ended it before its orders or resources could be looked at.
     error: SiteAgentError | None = None
+    # Why something besides orders and resources (a name, a group) is worth another try soon.
     later: SiteAgentError | None = None
+    # Users by what became of their homes.
     homes: Mapping[str, int] = field(default_factory=dict)
+    # What stopped names or groups, and makes the pass a failed one.
     problems: list[str] = field(default_factory=list)
+    # Printed in addition: homes hold nothing up.
     home_problems: list[str] = field(default_factory=list)
+    # What an operator should know, and need not act on.
     notes: list[str] = field(default_factory=list)
+    # Notes that earlier passes have logged already.
     left_alone: tuple[str, ...] = ()
+    # Those whose accounts orders have made.
     resources_made: list[str] = field(default_factory=list)
+    # Resources made whose people have got no name yet, for a membership pass.
     members_due: list[str] = field(default_factory=list)
 
     @property
@@ -200,3 +216,97 @@ def summary(reports: Iterable[PassReport]) -> dict[str, Any]:
         "seconds": round(sum(report.effort.seconds for report in listed), 3),
         "offerings": [report.as_json() for report in listed],
     }
+
+
+def record(state_dir: Path, report: PassReport, *, subject: str = "") -> None:
+    """Write down a pass. `subject`: the order or resource it was about, empty for all of them."""
+    result = "something failed" if report.failed else "ok"
+    ended = stamp(datetime.now(UTC))
+    is_good = not subject and not report.failed
+    unfinished = [order for order in report.orders if order.result not in (Result.DONE, Result.FAILED)]
+    # A good pass over everything that leaves nothing open needs no word of those before it.
+    is_new = is_good and not unfinished
+    before = [] if is_new else passes.last(state_dir, report.offering_uuid, report.mode)
+    entry = {
+        "ended": ended,
+        # Only ten passes are kept: this is of the last that was good, however long ago.
+        "last_good": ended if is_good else (before[0].get("last_good") if before else None),
+        "seconds": round(report.effort.seconds, 1),
+        "subject": subject,
+        "result": "ended by an error" if report.error is not None else result,
+        "results": dict(report.counted()),
+        "in_step": report.in_step,
+        "actions": sum(outcome.done for outcome in report.outcomes),
+        "kinds": dict(Counter(outcome.action.verb for outcome in report.outcomes if outcome.done)),
+        "homes": dict(report.homes),
+        "held": [plan.id for plan in report.held],
+        "failures": _failures(report),
+        "notes": report.notes[:NOTES_SHOWN],
+        # Other passes print it at the order or plan.
+        "waits": waits(each for each in report.resources if each.error is None)[:FAILURES_SHOWN]
+        if report.mode == Mode.REPORT
+        else [],
+        "orders": _with_age(unfinished, before, ended),
+    }
+    passes.add(state_dir, report.offering_uuid, report.mode, entry, sums(report, is_whole=not subject))
+
+
+def _failures(report: PassReport) -> list[str]:
+    """Return what went wrong in a pass, a sentence each, as many as `status` shows."""
+    failures = [str(report.error)] if report.error else []
+    failures += [f"order {o.order_uuid} {o.result}: {o.message}" for o in report.orders if o.error]
+    failures += [f"resource {r.resource_uuid} {r.result}: {r.message}" for r in report.resources if r.error]
+    failures += map(str, (*report.problems, *report.home_problems))
+    return failures[:FAILURES_SHOWN]
+
+
+def _with_age(
+    orders: Sequence[OrderResult], before: Sequence[Mapping[str, Any]], now: str
+) -> list[dict[str, str]]:
+    """Return orders that wait or are stuck, each with the time since which passes have found it so."""
+    since: dict[str, str] = {}
+    for entry in before:
+        for order in entry.get("orders") or ():
+            since.setdefault(order.get("order", ""), order.get("since", now))
+    return [{**order.as_json(), "since": since.get(order.order_uuid, now)} for order in orders[:ORDERS_KEPT]]
+
+
+def count(state_dir: Path, report: PassReport) -> None:
+    """Add what was done in addition to the passes over orders, members and usage to the sums."""
+    passes.add_counts(state_dir, report.offering_uuid, report.mode, _work(report))
+
+
+def sums(report: PassReport, *, is_whole: bool) -> dict[tuple[Figure, str, str], float]:
+    """Return what a pass adds to the sums of its offering and mode; how long it took only for one over everything."""
+    found = _work(report)
+    kind = "all" if is_whole else "part"
+    outcome = "error" if report.error is not None else "failed" if report.failed else "ok"
+    found[Figure.PASSES, kind, outcome] = 1
+    for order in report.orders:
+        found[Figure.RESULTS, "order", order.result] += 1
+    for resource in report.resources:
+        found[Figure.RESULTS, "resource", resource.result] += 1
+    if is_whole:
+        seconds = report.effort.seconds
+        bound = next((bound for bound in SECONDS_UP_TO if seconds <= bound), float("inf"))
+        found[Figure.SECONDS_UP_TO, str(bound), ""] = 1
+        found[Figure.SECONDS, "", ""] = seconds
+    return found
+
+
+def _work(report: PassReport) -> dict[tuple[Figure, str, str], float]:
+    found: dict[tuple[Figure, str, str], float] = defaultdict(float)
+    for outcome in report.outcomes:
+        name = type(outcome.action).__name__
+        found[Figure.ACTIONS, name, "done" if outcome.done else "failed"] += 1
+    for request, number in report.effort.requests.items():
+        found[Figure.REQUESTS, _bounded(request), ""] += number
+    for command, number in report.effort.commands.items():
+        found[Figure.COMMANDS, command, ""] += number
+    return found
+
+
+def _bounded(request: str) -> str:
+    """Return the method and path of a request without names in it, of which there may be any number."""
+    method, _, path = request.partition(" ")
+    return f"{method} {'/'.join(p if _WORD.fullmatch(p) else '{id}' for p in path.split('/'))}"

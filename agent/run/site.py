@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -16,12 +15,12 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from agent import __version__
-from agent.config.environment import shared_lock_dir
 from agent.config.model import FINAL_REPORT_DAYS, Mode, Offering, Problem, Settings, Severity
 from agent.core.account_names import fold
 from agent.core.errors import ConfigError
 from agent.core.model import AccountingType, Component, OfferingFacts, WaldurComponent
 from agent.core.policy import LimitsSource
+from agent.core.said import Said
 from agent.core.units import targets_of
 from agent.core.waldur_actions import ReportLimits
 from agent.plan.allocations import OfferingRules
@@ -38,43 +37,47 @@ UTC = ZoneInfo("UTC")
 
 @dataclass(slots=True, eq=False)
 class ProcessCache:
-    """Kept between the passes of one process. Losing it costs a few requests and repeated log lines.
+    """Kept between the passes of one process. Losing it costs a few requests and repeated log lines."""
 
-    `offering`: what Waldur said of the offering at monotonic `offering_read_s`. `provider_uuid`: None until it is
-    asked for. `teams`: those that the listing of all does not tell whole, by project. `logged`: the notes that were
-    logged last, by resource, order or mode. `unanswered`: orders on which the site's hook gave no decision.
-    `told_key_usage`: amounts that were told last, by key and month.
-    """
-
+    # What Waldur said of it, at a monotonic time.
     offering: OfferingFacts | None = None
     offering_read_s: float = 0.0
+    # None until it is asked for.
     provider_uuid: str | None = None
+    # Those that the listing of all does not have whole, by project.
     teams: KnownTeams = field(default_factory=KnownTeams)
-    logged: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    # The notes that were logged last, by resource, order or mode.
+    said: Said = field(default_factory=Said)
+    # Orders on which the site's hook gave no decision.
     unanswered: set[str] = field(default_factory=set)
-    told_key_usage: dict[tuple[str, str], tuple[tuple[str, str | None], ...]] = field(default_factory=dict)
+    # Amounts that were reported last, by key and month.
+    reported_key_usage: dict[tuple[str, str], tuple[tuple[str, str | None], ...]] = field(
+        default_factory=dict
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """`neighbours`: other offerings of the configuration with members on the same cluster, name by uuid; `elsewhere`:
-    uuids of those that are known to be on another one. `zone`: where billing months begin and end. `counting_alike`:
-    others whose reports count something on the same cluster that this one counts as well. `exposes_details`: Waldur may
-    show how commands were called that failed. `usage_backend`: what counts usage for an order that ends an allocation;
-    None where this offering's usage is not reported; why it cannot be used.
-    """
+    """All that the passes over one offering need."""
 
     offering: Offering
     client: WaldurClient
     backend: Backend
     state_dir: Path
+    # Other offerings of the configuration with members on the same cluster, name by uuid.
     neighbours: Mapping[str, str] = field(default_factory=dict)
+    # Uuids of those that are known to be on another cluster.
     elsewhere: frozenset[str] = frozenset()
+    # Others whose reports count something on the same cluster that this one counts as well.
     counting_alike: Mapping[str, str] = field(default_factory=dict)
+    # Where billing months begin and end.
     zone: ZoneInfo = UTC
     reporting_periods: int = 2
     key_final_report_days: int = FINAL_REPORT_DAYS
+    # Waldur may show how commands were called that failed.
     exposes_details: bool = True
+    # What counts usage for an order that ends an allocation; None where this offering's usage is not reported; why it
+    # cannot be used.
     usage_backend: Backend | ConfigError | None = None
     cache: ProcessCache = field(default_factory=ProcessCache)
 
@@ -92,14 +95,13 @@ def connect(settings: Settings, offering: Offering, mode: Mode) -> Site:
     """Return the site of an offering. Raises ConfigError where the mode is stopped or its backend cannot be used."""
     refuse_stopped(offering, mode)
     configured = registry.configure(offering, mode)
-    lock_dir = shared_lock_dir(os.environ, is_root=os.geteuid() == 0)
     is_named = all(map(_cluster_name, settings.offerings))
     clusters = Clusters(settings.offerings, {} if is_named else ledger.clusters(settings.state_dir))
     context = BackendContext(
         offering.uuid,
         settings.state_dir,
         settings.timezone.key,
-        lock_dir,
+        settings.lock_dir,
         is_urgent=mode is Mode.ORDER_PROCESS,
         marks=partial(MarkedAccounts, settings.state_dir),
         costs=partial(CommandCosts, settings.state_dir),
@@ -154,17 +156,18 @@ def _counted(offering: Offering) -> frozenset[str]:
 
 @dataclass(frozen=True, slots=True)
 class Clusters:
-    """Which offerings are on one cluster. `seen`: by offering, the name under which its cluster was seen last.
+    """Which offerings are on one cluster.
 
     Two spellings of a name are one. Where an offering has none, its cluster is the one that was seen; before that, the
     one that the other offerings of its kind of backend name, if they agree.
     """
 
     offerings: Sequence[Offering]
+    # By offering, the name under which its cluster was seen last.
     seen: Mapping[str, str]
 
     def name(self, offering: Offering, mode: Mode) -> str:
-        """Return the name of an offering's cluster, empty where nobody knows it yet."""
+        """Return the name of an offering's cluster, empty where it is not known yet."""
         if known := _cluster_name(offering) or self.seen.get(offering.uuid, ""):
             return known
         alike = {
@@ -235,7 +238,7 @@ def unusable(offerings: Iterable[Offering], mode: Mode) -> list[Problem]:
             missing = registry.configure(offering, mode).missing()
         except ConfigError as error:
             sentence = f"{error}. {mode} is off for {offering.name}"
-            found.append(Problem(Severity.WARNING, offering.path, sentence, stops=frozenset({mode})))
+            found.append(Problem(Severity.WARNING, offering.path, sentence, stopped_modes=frozenset({mode})))
         else:
             if missing:
                 found.append(Problem(Severity.ERROR, offering.path, f"offering {offering.name}: {missing}"))
@@ -245,7 +248,7 @@ def unusable(offerings: Iterable[Offering], mode: Mode) -> list[Problem]:
 def offering_rules(site: Site, facts: OfferingFacts) -> OfferingRules:
     """Return what the site wants of every allocation: its configuration, and components that only Waldur has.
 
-    Left out are components with a factor that makes no limit, like any unknown component.
+    Skipped are components with a factor that makes no limit, like any unknown component.
     """
     offering = site.offering
     added = []

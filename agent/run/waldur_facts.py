@@ -12,6 +12,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from agent.core.account_names import fold
@@ -26,15 +27,16 @@ from agent.core.model import (
     TeamMember,
 )
 from agent.core.policy import LimitsSource
+from agent.core.scope import PassScope
 from agent.plan import posix_accounts
 from agent.plan.membership import MembershipRules
 from agent.plan.shared_limits import LimitRules
-from agent.run import account_lists
+from agent.run.cluster_facts import require_accounts
 from agent.run.gate import Pass
-from agent.run.lost_accounts import require_accounts
-from agent.run.scope import PassScope
 from agent.run.site import Site, offering_rules
-from agent.state import ledger
+from agent.state import ledger, listings
+from agent.state.listings import Listing
+from agent.state.store import stamp
 from agent.waldur import members, offerings, orders, pool, resources, teams
 from agent.waldur.client import WaldurClient
 from agent.waldur.teams import UserLimits
@@ -45,48 +47,53 @@ log = logging.getLogger(__name__)
 
 # How long the options and the provider of the offering are not read again.
 OFFERING_VALID_S = 600.0
-# So many that events told of are read one by one at most; more, and more than this share of the offering's accounts,
+# So many that events named are read one by one at most; more, and more than this share of the offering's accounts,
 # are a pass over everything. Few of them are read faster than everything.
-ONE_BY_ONE, SHARE, FEW = 100, 0.25, 5
+SINGLE_READS_AT_MOST, SINGLE_READS_SHARE, ALWAYS_SINGLE_READS = 100, 0.25, 5
 BULK_TEAMS = "project_permissions"
-# Listings that are read beside the resources.
-BESIDE = 4
+# Two answers that a listing is not there, more than this apart, are believed.
+AGREED_AFTER = timedelta(hours=1)
+# Listings that are read at the same time as the resources.
+LISTINGS_AT_ONCE = 4
 # With these a resource has members of its own, fewer than its project (8.1).
 NARROWING = ("enable_resource_projects",)
 
 
 @dataclass(frozen=True, slots=True)
 class MembershipFacts:
-    """`teams` by resource uuid, failed reads as the error. `accounts` None where they are unknown,
-    `accounts_unknown`: why.
-
-    `in_progress`: resources that an order is at work on. `unlisted`: the failed reads of resources and of whole
-    projects that events told of, by uuid. `cluster`: as it was read meanwhile; None without resources, or where nobody
-    asked for it. `names_unknown`: why nobody knows the names that the site's directory has, empty where that is known.
-    """
+    """What Waldur says for a membership pass."""
 
     offering: OfferingFacts
     resources: Sequence[Resource]
+    # Resources that an order is at work on.
     in_progress: Sequence[Resource]
     users: Sequence[OfferingUser]
+    # By resource uuid, failed reads as the error.
     teams: Mapping[str, Sequence[TeamMember] | WaldurError]
+    # None where they are unknown.
     accounts: Mapping[str, ProjectAccounts] | None
     orders: Mapping[str, frozenset[OrderType]]
     user_limits: UserLimits | None
+    # The failed reads of resources and of whole projects that events named, by uuid.
     unlisted: Mapping[str, WaldurError] = field(default_factory=dict)
+    # As it was read in between; None without resources, or where it was not asked for.
     cluster: Snapshot | None = None
+    # Why the names that the site's directory has are unknown, empty where they are known.
     names_unknown: str = ""
+    # Why the accounts are unknown.
     accounts_unknown: str = ""
+    # What is to be remembered of the listings of accounts.
+    listings: Mapping[str, Listing] = field(default_factory=dict)
 
 
 def is_whole_cheaper(site: Site, scope: PassScope, *, is_whole_due: bool) -> bool:
-    """Return whether a pass over everything should cover what events told of: where that is much, or where such a pass
+    """Return whether a pass over everything should cover what events named: where that is much, or where such a pass
     is due anyway.
     """
-    if len(scope) <= FEW:
+    if len(scope) <= ALWAYS_SINGLE_READS:
         return False
     accounts = ledger.of_offering(site.state_dir, site.backend.cluster, site.offering.uuid)
-    return is_whole_due or len(scope) > min(ONE_BY_ONE, SHARE * len(accounts))
+    return is_whole_due or len(scope) > min(SINGLE_READS_AT_MOST, SINGLE_READS_SHARE * len(accounts))
 
 
 def gather(
@@ -96,14 +103,14 @@ def gather(
     and what `read_cluster` raises.
 
     Listings are read at once, but orders before resources: the limits of an order that ends in between are in the
-    resource. The cluster comes after both, beside the teams: so it has the limits that such an order has set, and none
-    that Waldur would be told of are older than Waldur's.
+    resource. The cluster comes after both, at the same time as the teams: so it has the limits that such an order has
+    set, and none that would be reported to Waldur are older than Waldur's.
     """
     client = site.client
-    offering = _offering(site)
-    with pool.beside(BESIDE) as start:
+    facts = offering(site)
+    with pool.calls_in_threads(LISTINGS_AT_ONCE) as start:
         users = start(lambda: _users(site))
-        accounts = start(lambda: account_lists.read(site))
+        accounts = start(lambda: _listed_accounts(site))
         limits = start(lambda: teams.user_limits(client))
         in_orders: dict[str, frozenset[OrderType]] = {}
         for order in orders.actionable(client):
@@ -114,13 +121,14 @@ def gather(
         cluster = start(read_cluster) if found and read_cluster else None
         of_project = _bulk_teams(site, scope, named)
         return MembershipFacts(
-            offering=offering,
+            offering=facts,
             resources=found,
             in_progress=[resource for resource in listed if resource.state in resources.IN_PROGRESS],
             users=users.result(),
             teams=_teams(site, named, users.result(), of_project),
             accounts=accounts.result().by_project,
             accounts_unknown=accounts.result().unknown,
+            listings=accounts.result().news,
             orders=in_orders,
             user_limits=limits.result(),
             unlisted=unlisted,
@@ -150,14 +158,85 @@ def _listed(client: WaldurClient, scope: PassScope) -> tuple[list[Resource], Map
     return list({resource.uuid: resource for some in several for resource in some}.values()), failed
 
 
+@dataclass(frozen=True, slots=True)
+class ListedAccounts:
+    """Service and course accounts by project uuid."""
+
+    # None while it is unknown whether there are any.
+    by_project: Mapping[str, ProjectAccounts] | None
+    # Why it is unknown.
+    unknown: str = ""
+    # The listings as they are to be remembered, empty where that is known.
+    news: Mapping[str, Listing] = field(default_factory=dict)
+
+
+def _listed_accounts(site: Site) -> ListedAccounts:
+    """Return the service and course accounts of all projects."""
+    try:
+        accounts = teams.accounts_of_projects(site.client)
+    except WaldurError as error:
+        log.warning(
+            "service and course accounts could not be read, so no member is removed in this pass: %s", error
+        )
+        return ListedAccounts(None, f"service and course accounts could not be read: {error}")
+    doubts, news = _doubts(site)
+    return ListedAccounts(None if doubts else accounts, "; ".join(doubts), news)
+
+
+def _doubts(site: Site) -> tuple[list[str], Mapping[str, Listing]]:
+    """Return why a listing of such accounts that is not there may be there yet, for each, and what is to be remembered:
+    a server may have no such listings, or a gateway only lose them, and who is in them leaves the accounts where they
+    are believed to be gone.
+
+    A pass that applies remembers each answer, so that a fresh process knows it; one that only shows what would be done
+    does not. A listing that was there once is never lacking; one that was never seen lacks only when two answers more
+    than an hour apart say so.
+    """
+    offering, url, now = site.offering.uuid, site.client.url, datetime.now(UTC)
+    before = listings.known(site.state_dir, offering, url)
+    after: dict[str, Listing] = {}
+    doubtful: dict[str, str] = {}
+    for name in members.ACCOUNT_LISTS:
+        known = before.get(name)
+        if not site.client.features.lacks(name) or known == Listing():
+            after[name] = Listing()
+        else:
+            since = known.lacking_since if known else None
+            # A clock that was put back says nothing about the time since. Stored to the millisecond.
+            since = since if since and since <= now else now
+            after[name] = Listing(since.replace(microsecond=since.microsecond // 1000 * 1000))
+        if not site.client.features.lacks(name):
+            continue
+        since = after[name].lacking_since
+        if since is None:
+            doubtful[name] = (
+                f"Waldur had {name} once and lacks it now; where it is gone permanently: `forget listings --offering "
+                f"{offering}`"
+            )
+            log.warning("%s", doubtful[name])
+        elif now - since < AGREED_AFTER:
+            doubtful[name] = (
+                f"Waldur has no {name}; a gateway may have lost it, so this is believed when an answer after "
+                f"{stamp(since + AGREED_AFTER)} says the same"
+            )
+            if before.get(name) != after[name]:
+                log.warning("no member is removed: %s", doubtful[name])
+    for name in doubtful:
+        # Only a new answer confirms the first one.
+        site.client.features.forget(name)
+    return list(doubtful.values()), after if after != before else {}
+
+
 def _users(site: Site) -> list[OfferingUser]:
     return members.offering_users(site.client, with_persons=site.offering.username_backend != "base")
 
 
-def _offering(site: Site) -> OfferingFacts:
-    """Return the facts of the offering, read at most OFFERING_VALID_S ago."""
+def offering(site: Site, *, valid_s: float = OFFERING_VALID_S) -> OfferingFacts:
+    """Return the facts of the offering, read at most so many seconds ago: with 0 they are read now, for this mode of a
+    pass and those after it. Raises WaldurError.
+    """
     cache = site.cache
-    if cache.offering is None or time.monotonic() - cache.offering_read_s > OFFERING_VALID_S:
+    if cache.offering is None or time.monotonic() - cache.offering_read_s > valid_s:
         cache.offering, cache.offering_read_s = offerings.facts(site.client), time.monotonic()
         cache.provider_uuid = None
     return cache.offering
@@ -169,10 +248,10 @@ def _bulk_teams(site: Site, scope: PassScope, named: Sequence[Resource]) -> team
     is_bulk = scope.is_everything or len({each.project_uuid for each in named}) > resources.LIST_ALL_FROM
     if not (is_bulk and named and not _is_narrowed(site) and client.if_supported(BULK_TEAMS)):
         return None
-    offering, cache = _offering(site), site.cache
+    cache, customer_uuid = site.cache, offering(site).customer_uuid
     try:
         if cache.provider_uuid is None:
-            cache.provider_uuid = teams.provider_uuid(client, offering.customer_uuid)
+            cache.provider_uuid = teams.provider_uuid(client, customer_uuid)
         return teams.of_projects(client, cache.provider_uuid) if cache.provider_uuid else None
     except WaldurError as error:
         if error.status not in (403, 404, 405):
@@ -188,24 +267,24 @@ def _teams(
 
     The listing does not have the names of people whose account at the offering the token may not see, nor projects
     without anybody: those teams are read one by one, and again when the listing says something else of the project,
-    or after an hour. Nobody leaves because of what was read earlier: removals are confirmed.
+    or after an hour. No member is removed for what was read earlier: removals are confirmed.
     """
     client = site.client
     if of_project is None:
         return _single_teams(client, named, narrowed=_is_narrowed(site))
     seen = {user.user_uuid for user in users}
-    told = {
+    whole = {
         project: team for project, team in of_project.items() if seen >= {member.user_uuid for member in team}
     }
-    asked = [resource for resource in named if resource.project_uuid not in told]
-    listed = {r.uuid: told[r.project_uuid] for r in named if r.project_uuid in told}
-    return {**listed, **_untold_teams(site, asked, of_project)}
+    asked = [resource for resource in named if resource.project_uuid not in whole]
+    listed = {r.uuid: whole[r.project_uuid] for r in named if r.project_uuid in whole}
+    return {**listed, **_incomplete_teams(site, asked, of_project)}
 
 
-def _untold_teams(
+def _incomplete_teams(
     site: Site, asked: Sequence[Resource], of_project: teams.Teams
 ) -> dict[str, Sequence[TeamMember] | WaldurError]:
-    """Return teams that the listing does not tell whole: as they were read before, where it says the same of them."""
+    """Return teams that the listing does not have whole: as they were read before, where it says the same of them."""
     known, found = site.cache.teams, dict[str, Sequence[TeamMember] | WaldurError]()
     for resource in asked:
         kept = known.of(resource.project_uuid, of_project.get(resource.project_uuid, ()))
@@ -228,18 +307,19 @@ def confirm_people(site: Site, facts: MembershipFacts, concerned: Sequence[Resou
     if registry.follows_waldur(site.offering):
         users = posix_accounts.as_before(users, facts.users)
     read = _single_teams(client, concerned, narrowed=_is_narrowed(site))
-    accounts = account_lists.read(site)
+    accounts = _listed_accounts(site)
     return replace(
         facts,
         users=users,
         teams={**facts.teams, **read},
         accounts=accounts.by_project,
         accounts_unknown=accounts.unknown,
+        listings=accounts.news,
     )
 
 
 def _is_narrowed(site: Site) -> bool:
-    return any(_offering(site).plugin_options.get(option) for option in NARROWING)
+    return any(offering(site).plugin_options.get(option) for option in NARROWING)
 
 
 def _single_teams(
@@ -252,21 +332,23 @@ def _single_teams(
     return {resource.uuid: answers[asked[place[resource.uuid]]] for resource in named}
 
 
-def sync_rules(site: Site, facts: MembershipFacts, *, silent: str = "") -> MembershipRules:
-    """Return the plan's rules. `silent`: an offering on the same cluster whose accounts are not known yet, or empty."""
-    offering = offering_rules(site, facts.offering)
+def sync_rules(site: Site, facts: MembershipFacts, *, unrecorded: str = "") -> MembershipRules:
+    """Return the rules of a plan. `unrecorded`: an offering on the same cluster whose accounts are unknown."""
+    rules = offering_rules(site, facts.offering)
     limits = LimitRules(
-        offering.components,
+        rules.components,
         from_waldur=site.offering.limits_source is LimitsSource.WALDUR,
         periodic=site.offering.periodic_limits_enabled,
     )
     waiting = (
-        f"offering {silent} on the same cluster has not told yet which accounts it names" if silent else ""
+        f"offering {unrecorded} on the same cluster has not recorded yet which accounts it names"
+        if unrecorded
+        else ""
     )
     return MembershipRules(
-        offering,
+        rules,
         limits,
-        nobody_leaves=waiting or facts.names_unknown or facts.accounts_unknown,
+        no_removal_reason=waiting or facts.names_unknown or facts.accounts_unknown,
         keeps_unmanaged=bool(site.offering.keeps_unmanaged),
         with_details=site.exposes_details,
     )
@@ -281,7 +363,7 @@ def limits_by_username(
     limits: Mapping[str, Mapping[str, object]], users: Iterable[OfferingUser]
 ) -> dict[str, dict[str, Any]] | None:
     """Return a resource's limits of single users by username, without users who have none here, or whose name is
-    somebody else's.
+    another user's.
 
     None where one belongs to a user whom the token may not see: then it is unknown whose limits are lifted.
     """
@@ -294,8 +376,8 @@ def limits_by_username(
 
 
 def read(run: Pass) -> MembershipFacts:
-    """Return what Waldur says about the resources of a pass, and its cluster, read beside; once in a pass. Raises
-    SiteAgentError.
+    """Return what Waldur says about the resources of a pass, and its cluster, read at the same time; once in a pass.
+    Raises SiteAgentError.
     """
     known = run.result(MembershipFacts)
     if known is None:
@@ -311,7 +393,7 @@ def members_of(facts: MembershipFacts, snapshot: Snapshot) -> frozenset[str]:
     """Return who is in the offering's accounts on the cluster, without service and course accounts that are known."""
     others: set[str] = set()
     for accounts in (facts.accounts or {}).values():
-        others |= accounts.active | accounts.unsettled | accounts.ended
+        others |= accounts.active | accounts.in_transition | accounts.ended
     named = named_accounts([*facts.resources, *facts.in_progress])
     inside = {user for account, user in snapshot.members() if account in named}
     return frozenset(inside - others)

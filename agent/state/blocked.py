@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import UTC, datetime
 
-from agent.core.actions import Action, Kind, things_ended, things_made
+from agent.core.actions import Action, ObjectKind, objects_ended, objects_made
 from agent.core.plans import Outcome
 from agent.state import store
 from agent.state.store import Db, Source, moment_text, recall
@@ -18,7 +18,7 @@ WHAT = "who is blocked"
 
 
 def by_account(source: Source, offering_uuid: str) -> dict[str, frozenset[str]]:
-    """Return users by account; nobody, with a warning, where nobody can tell."""
+    """Return users by account; none, with a warning, where it cannot be read."""
     found: dict[str, frozenset[str]] = {}
     for account, user in recall(source, WHAT, lambda db: _pairs(db, offering_uuid)) or ():
         found[account] = found.get(account, frozenset()) | {user}
@@ -58,10 +58,10 @@ def _pairs(db: Db, offering_uuid: str) -> frozenset[tuple[str, str]]:
 
 def _blocked(action: Action) -> frozenset[tuple[str, str]]:
     """Return accounts with the user who cannot submit there any more."""
-    return frozenset((t.account, t.of) for t in things_ended([action], Kind.SUBMISSION) if t.of)
+    return frozenset((t.account, t.of) for t in objects_ended([action], ObjectKind.SUBMISSION) if t.of)
 
 
 def _free(action: Action) -> frozenset[tuple[str, str]]:
     """Return accounts with the user who can submit there again, or is out."""
-    free = (*things_made([action], Kind.SUBMISSION), *things_ended([action], Kind.MEMBER))
+    free = (*objects_made([action], ObjectKind.SUBMISSION), *objects_ended([action], ObjectKind.MEMBER))
     return frozenset((thing.account, thing.of) for thing in free if thing.of)

@@ -21,9 +21,9 @@ AHEAD_AT_MOST = timedelta(minutes=1)
 
 
 def history(source: Source, cluster: str, now: datetime) -> History:
-    """Return the distinct charges of a cluster that nobody approved, of the last hour and the last day, and those that
-    somebody did approve, while that approval is open: once its plan is done, the same again is a new act. `paid`: all
-    of the last hour.
+    """Return the distinct charges of a cluster that no person approved, of the last hour and the last day, and those
+    that a person did approve, while that approval is open: once its plan is done, the same again is a new act. `paid`:
+    all of the last hour.
 
     One from the future counts as of now, and is written down so where the transaction may write: a clock that was set
     back neither frees a budget nor blocks it for long. Raises StateError.

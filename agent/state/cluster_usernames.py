@@ -14,7 +14,7 @@ from agent.state.store import Source, note, reading
 
 def of_offering(source: Source, offering_uuid: str) -> dict[str, str]:
     """Return the usernames by the person's uuid. Of whom nothing is known here, the name that the agent gave. Raises
-    StateError: without them nobody knows who is renamed.
+    StateError: without them it is unknown who is renamed.
     """
     with reading(source) as db:
         rows = db.rows("SELECT person, username FROM cluster_usernames WHERE offering = ?", offering_uuid)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from datetime import datetime
 from enum import StrEnum
-from math import isfinite
 from sqlite3 import Row
 from typing import Any, TypeVar
 
@@ -21,13 +20,6 @@ Chosen = TypeVar("Chosen", bound=StrEnum)
 def number(row: Row, column: str) -> int:
     value = row[column]
     if not isinstance(value, int):
-        raise strange(column, value)
-    return value
-
-
-def real(row: Row, column: str) -> float:
-    value = row[column]
-    if not isinstance(value, float) or not isfinite(value):
         raise strange(column, value)
     return value
 

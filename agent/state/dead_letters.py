@@ -20,7 +20,7 @@ FOLDER = "bridge"
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """`body` as text, or as base64 where it is none; cut where the message was larger than any of Waldur's."""
+    """A message from the broker that could not be understood."""
 
     id: str
     time: str
@@ -29,6 +29,7 @@ class DeadLetter:
     object_type: str
     reason: str
     size: int
+    # As text, or as base64 where it is none; cut where the message was larger than any of Waldur's.
     body: str
     is_base64: bool = False
 
@@ -47,7 +48,7 @@ def park(source: Source, letter: DeadLetter) -> bool:
             return False
     with writing(source) as db:
         if _is_known(db, letter.id):
-            return False  # another process has written it meanwhile
+            return False  # another process has written it since
         db.run(
             "INSERT INTO dead_letters (id, time, offering, source, object_type, reason, size, body, is_base64) "
             "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",

@@ -20,6 +20,7 @@ from agent.config.model import Offering
 from agent.core.bounded_json import read_json
 from agent.core.policy import SHORT_ID
 from agent.state import columns, empty_answers, journal
+from agent.state.hints import SKIPPED
 from agent.state.store import (
     AHEAD_AT_MOST,
     Db,
@@ -43,7 +44,7 @@ DONE = ""
 
 
 class HoldResult(Enum):
-    """What became of a plan that is to be written down; UNWRITTEN: nothing tells of it."""
+    """What became of a plan that is to be written down; UNWRITTEN: it is recorded nowhere."""
 
     NEW = auto()
     KNOWN = auto()
@@ -52,25 +53,27 @@ class HoldResult(Enum):
 
 @dataclass(frozen=True, slots=True)
 class HeldRow:
-    """A plan that waits for a person. `lines`: what the last pass planned of it, for people, by the keys of the
-    actions: an approval is for these. `figures`: the figures that get less, by name, of which an approval is for no
-    smaller ones. `is_apart`: no pass over everything has seen it. `since` and `seen`: when it was first and last held.
-    `seen_keys`: all actions that wait under it, with the moment at which each was last planned, as text. `is_lasting`:
-    it waits for a person also when the numbers change.
-    """
+    """A plan that waits for a person."""
 
     id: str
     scope: str
     reason: str
     cluster: str
+    # What the last pass planned of it, for people, by the keys of the actions: an approval is for these.
     lines: Mapping[str, str]
+    # The figures that get less, by name, of which an approval is for no smaller ones.
     figures: Mapping[str, str] = field(default_factory=dict)
+    # No pass over everything has seen it.
     is_apart: bool = False
+    # It waits for a person also when the numbers change.
     is_lasting: bool = True
     offering: str = ""
     mode: str = ""
+    # When it was first held.
     since: datetime = NEVER
+    # When it was last held.
     seen: datetime = NEVER
+    # All actions that wait under it, with the moment at which each was last planned, as text.
     seen_keys: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -98,15 +101,15 @@ class HeldRow:
 
 @dataclass(frozen=True, slots=True)
 class Approval:
-    """`seen_keys`: the actions that were approved and are not done yet, as in `HeldRow`. `has_begun`: a pass carries it
-    out.
-    """
+    """What a person has approved."""
 
     plan: str
     by: str
     approved: datetime
     expires: datetime
+    # The actions that were approved and are not done yet, as in `HeldRow`.
     seen_keys: Mapping[str, str]
+    # A pass carries it out.
     has_begun: bool = False
     figures: Mapping[str, str] = field(default_factory=dict)
 
@@ -152,7 +155,7 @@ class HeldPlans:
         return [each for each in self.waiting() if each.lines]
 
     def hold(self, plan: HeldRow) -> HoldResult:
-        """Write a plan down, or that it still waits. It goes on to be about all that it was ever held for.
+        """Write a plan down, or that it still waits. It stays about all that it was ever held for.
 
         Where it cannot be written it is UNWRITTEN, with a warning; in a transaction that is open, StateError.
         """
@@ -216,7 +219,7 @@ class HeldPlans:
         return gone
 
     def release(self, plan: str, keys: Iterable[str]) -> None:
-        """Forget what of a plan is carried out now; what it was held for besides goes on to wait."""
+        """Forget what of a plan is carried out now; what else it was held for still waits."""
         row = next((each for each in self.waiting() if each.id == plan), None)
         if row is None:
             return
@@ -250,7 +253,7 @@ class Approvals:
 
     def open(self) -> list[Approval]:
         """Return those that have not expired; none where the file is an old copy. Those of a clock that was ahead are
-        left out: nobody knows when they end. Raises StateError.
+        skipped: it is unknown when they end. Raises StateError.
         """
         with reading(self.source) as db:
             if is_copied_back(db):
@@ -265,7 +268,7 @@ class Approvals:
         return [_approval(row) for row in found]
 
     def approve(self, plan: str, *, expires: datetime, by: str) -> int:
-        """Let the actions go that a plan shows now; return how many. Raises StateError: then nothing is approved."""
+        """Release the actions that a plan has now; return how many. Raises StateError: then nothing is approved."""
         with writing(self.source) as db:
             drop_copied_back(db)
             held = next((p for p in HeldPlans(db, self.offering, self.mode).waiting() if p.id == plan), None)
@@ -287,7 +290,9 @@ class Approvals:
             return self._delete(db, plan) > 0
 
     def withdraw(self, plan: str) -> bool:
-        """Drop the approval of a plan that has become another one than was shown; True where there was one."""
+        """Drop the approval of a plan that has become another one than was shown to the person; True where there was
+        one.
+        """
         return any(each.plan == plan for each in self.open()) and self.revoke(plan)
 
     def begin(self, plan: str) -> bool:
@@ -396,20 +401,21 @@ def all_held(source: Source, offerings: Iterable[Offering]) -> list[HeldPlans]:
 
 
 def is_clear(db: Db, offering: Offering, mode: str) -> bool:
-    """Return whether nothing is held, approved or left out, and no empty answer noted. Raises StateError."""
+    """Return whether nothing is held, approved or skipped, and no empty answer noted. Raises StateError."""
     return not db.row(
         "SELECT 1 FROM held_plans WHERE offering = ?1 AND mode = ?2 "
         "UNION ALL SELECT 1 FROM approvals WHERE offering = ?1 AND mode = ?2 "
-        "UNION ALL SELECT 1 FROM left_out WHERE offering = ?1 AND mode = ?2 AND count > 0 "
+        "UNION ALL SELECT 1 FROM hints WHERE scope = ?1 AND key = ?2 AND kind = ?3 "
         "UNION ALL SELECT 1 FROM empty_answers WHERE offering = ?1 AND mode = ?2",
         offering.uuid,
         mode,
+        SKIPPED.kind,
     )
 
 
 def drop_copied_back(db: Db) -> bool:
-    """Drop all approvals where the state file is an old copy that somebody put back: they may have been used or revoked
-    since. Told once. The gate asks this first. Raises StateError.
+    """Drop all approvals where the state file is an old copy that a person put back: they may have been used or revoked
+    since. Logged once. The gate asks this first. Raises StateError.
     """
     if not is_copied_back(db):
         return False
@@ -455,5 +461,5 @@ def _approval(row: Row) -> Approval:
 
 
 def _json(value: Any) -> str:
-    """In ASCII: text that is not Unicode comes back as it was."""
+    """Return JSON in ASCII: text that is not Unicode is read as it was."""
     return json.dumps(value)

@@ -15,7 +15,7 @@ WHAT = "the accounts of projects and customers"
 
 
 def of_offering(source: Source, cluster: str, offering_uuid: str) -> dict[str, str]:
-    """Return the accounts by the uuid of the project or customer; none where nobody can tell."""
+    """Return the accounts by the uuid of the project or customer; none where it cannot be read."""
     return recall(source, WHAT, lambda db: _accounts(db, cluster, offering_uuid)) or {}
 
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
 """Who has joined an account that had members already, within the last day: percentages of leavers go by who was in
-before. Otherwise strangers who join in one pass would make room for all others to leave in the next.
+before. Otherwise users who join in one pass would make room for all others to leave in the next.
 """
 
 from __future__ import annotations

@@ -20,18 +20,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from agent.config.model import Mode, Offering
 from agent.config.secret import mask_url
-from agent.core.actions import Action, only
 from agent.core.bounded_json import read_json
 from agent.core.errors import StateError, StateUnwritable
-from agent.core.plans import Outcome
 from agent.core.printable import printable_json
-from agent.core.usage_actions import ReportUsage
 from agent.host import files
 from agent.state import store
+
+if TYPE_CHECKING:  # `audit` and `approve` only read: all classes of actions would double their start
+    from agent.core.actions import Action
+    from agent.core.plans import Outcome
 
 log = logging.getLogger(__name__)
 
@@ -79,8 +80,8 @@ class Query:
             return False
         if self.account and self.account not in (
             ids.get("account"),
-            *_other_accounts(record),
-            *told_in(record),
+            *((record.get("action") or {}).get(name) for name in ("parent", "before", "after")),
+            *reported_in(record),
         ):
             return False
         if self.offerings and record.get("offering") not in self.offerings:
@@ -111,16 +112,18 @@ def record(site: Where, mode: Mode, outcomes: Sequence[Outcome], *, cause: str =
         for outcome in outcomes
         if outcome.error or not outcome.action.is_routine
     ]
-    told: dict[str, dict[str, dict[str, str | None]]] = {}
-    for action in only(ReportUsage, (outcome.action for outcome in outcomes if outcome.done)):
-        told.setdefault(action.month, {})[action.account] = dict(action.after)
-    for month, amounts in told.items():
-        accounts = f"{len(amounts)} account{'s' if len(amounts) > 1 else ''}"
+    reported: dict[str, dict[str, Mapping[str, str | None]]] = {}
+    for total in (outcome.action.month_total for outcome in outcomes if outcome.done):
+        if total is not None:
+            month, account, amounts = total
+            reported.setdefault(month, {})[account] = amounts
+    for month, by_account in reported.items():
+        accounts = f"{len(by_account)} account{'s' if len(by_account) > 1 else ''}"
         summary = {
             "action": "ReportedUsage",
             "text": f"reported usage of {accounts} in {month}",
             "month": month,
-            "told": dict(sorted(amounts.items())),
+            "reported": dict(sorted(by_account.items())),
         }
         lines.append(
             _line(site, mode, cause, outcome="done", error=None, ids={}, action=summary, commands=[])
@@ -142,9 +145,11 @@ def _line(site: Where, mode: Mode, cause: str, **said: Any) -> dict[str, Any]:
     }
 
 
-def told_in(line: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return what a line of `told` says, by account; empty for all other lines."""
-    found = (line.get("action") or {}).get("told")
+def reported_in(line: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the usage that a line says was reported, by account; empty for all other lines."""
+    action = line.get("action") or {}
+    # "told": lines of earlier versions.
+    found = action.get("reported", action.get("told"))
     return found if isinstance(found, dict) else {}
 
 
@@ -197,7 +202,7 @@ def operator() -> str:
 
 
 def read(state_dir: Path, query: Query = Query()) -> Iterator[dict[str, Any]]:
-    """Yield the lines that match, oldest first, from all files that are kept. Damaged lines are left out."""
+    """Yield the lines that match, oldest first, from all files that are kept. Damaged lines are skipped."""
     for path in reversed(_files(state_dir)):
         try:
             with files.acting_as_owner(state_dir):
@@ -242,7 +247,7 @@ def _append(state_dir: Path, lines: Sequence[Mapping[str, Any]]) -> None:
 
 
 def _append_to(path: Path, text: str) -> None:
-    """Raises OSError."""
+    """Append text under a lock. Raises OSError."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
     try:
         # The size of a file grows in the middle of another's write: without the lock a line would look cut.
@@ -263,7 +268,7 @@ def _line_end(descriptor: int) -> str:
 
 
 def _rotate(state_dir: Path) -> None:
-    """Put a full file aside. One process does it; who is writing to it meanwhile writes to what was put aside."""
+    """Put a full file aside. One process does it; a process that is writing to it then writes to what was put aside."""
     current, *aside = _files(state_dir)
     if not _is_full(current):
         return
@@ -286,7 +291,7 @@ def _is_full(path: Path) -> bool:
 
 
 def _files(state_dir: Path) -> list[Path]:
-    """Newest first."""
+    """Return the files of the journal, newest first."""
     folder = state_dir / "journal"
     return [folder / "journal.jsonl", *(folder / f"journal.{n}.jsonl" for n in range(1, FILES))]
 
@@ -303,11 +308,6 @@ def ids_of(action: Action) -> dict[str, str]:
     """Return what the action is known by, and the order in its reason where it names none."""
     order = ORDER_IN_REASON.search(action.reason)
     return {**({"order": order.group(1)} if order else {}), **action.ids()}
-
-
-def _other_accounts(line: Mapping[str, Any]) -> tuple[Any, ...]:
-    action = line.get("action") or {}
-    return action.get("parent"), action.get("before"), action.get("after")
 
 
 def _moment(line: Mapping[str, Any]) -> datetime | None:

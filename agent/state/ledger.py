@@ -4,8 +4,8 @@
 What is ours is decided by the policy (`agent.plan.policy.ownership`); here it is remembered. Which accounts an offering
 names counts for the other offerings on the cluster: two that name the same one must not undo each other's members.
 A name leaves by an ending that was seen, or when whole listings have lacked it for an hour. Until all offerings of the
-configuration have left a list nobody is removed. An offering that is gone from the configuration is forgotten after a
-day.
+configuration have left a list no member is removed. An offering that is gone from the configuration is forgotten after
+a day.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ NAMES = "which accounts the offering names"
 
 @dataclass(frozen=True, slots=True)
 class NamedByOthers:
-    """`accounts` that other offerings name, with the name of one of these each; `silent`: a neighbour that has not
-    reported yet which accounts it names, empty when all have.
-    """
+    """The accounts that other offerings name."""
 
+    # With the name of one of these offerings each.
     accounts: Mapping[str, str]
-    silent: str = ""
+    # A neighbour that has not reported yet which accounts it names, empty when all have.
+    unrecorded: str = ""
 
 
 def read(source: Source, cluster: str, offering_uuid: str) -> Ledger:
@@ -115,9 +115,9 @@ def forget(source: Source, cluster: str, offering: Offering, ended: Iterable[str
 def write_named(
     source: Source, cluster: str, offering: Offering, named: Set[str], standing: Set[str] | None
 ) -> bool:
-    """Tell the other offerings which accounts this one names: all of them, not those of one resource. `standing`: the
-    accounts that the cluster has, None where they were not read; what is neither there nor named is forgotten. False,
-    with a warning, where it cannot be written down.
+    """Record for the other offerings which accounts this one names: all of them, not those of one resource. `standing`:
+    the accounts that the cluster has, None where they were not read; what is neither there nor named is forgotten.
+    False, with a warning, where it cannot be written down.
     """
     which = (cluster, offering.uuid)
 
@@ -179,7 +179,7 @@ def write_named(
 
 
 def of_offering(source: Source, cluster: str, offering_uuid: str) -> frozenset[str]:
-    """Return the accounts that an offering named when it was last looked at as a whole; none where nobody can tell."""
+    """Return the accounts that an offering named at its last whole look; none where it cannot be read."""
     sql = "SELECT account FROM ledger_accounts WHERE cluster = ? AND offering = ? AND named = 1"
     found = recall(source, NAMES, lambda db: db.rows(sql, cluster, offering_uuid))
     return frozenset(row["account"] for row in found or ())
@@ -188,8 +188,8 @@ def of_offering(source: Source, cluster: str, offering_uuid: str) -> frozenset[s
 def of_others(
     source: Source, cluster: str, offering_uuid: str, neighbours: Mapping[str, str]
 ) -> NamedByOthers:
-    """Return what the other offerings on this cluster have told. `neighbours`: the names of those that must have, by
-    uuid. Raises StateError: without it members of others would be removed.
+    """Return what the other offerings on this cluster have recorded. `neighbours`: the names of those that must have,
+    by uuid. Raises StateError: without it members of others would be removed.
     """
     with reading(source) as db:
         ledgers = db.rows(
@@ -204,20 +204,22 @@ def of_others(
             offering_uuid,
         )
     oldest = moment_text(datetime.now(UTC) - VALID_FOR)
-    heard = {
+    recorded = {
         row["offering"]: row["name"]
         for row in ledgers
         if row["offering"] in neighbours or row["named"] > oldest
     }
     found = {
-        row["account"]: f"offering {heard[row['offering']]}" for row in accounts if row["offering"] in heard
+        row["account"]: f"offering {recorded[row['offering']]}"
+        for row in accounts
+        if row["offering"] in recorded
     }
-    silent = sorted(name for uuid, name in neighbours.items() if uuid not in heard)
-    return NamedByOthers(found, silent[0] if silent else "")
+    unrecorded = sorted(name for uuid, name in neighbours.items() if uuid not in recorded)
+    return NamedByOthers(found, unrecorded[0] if unrecorded else "")
 
 
 def clusters(source: Source) -> dict[str, str]:
-    """Return by offering the name of the cluster on which it was seen last; none where nobody can tell."""
+    """Return by offering the name of the cluster on which it was seen last; none where it cannot be read."""
     sql = "SELECT offering, cluster FROM ledgers ORDER BY seen"
     found = recall(source, "on which cluster offerings were seen", lambda db: db.rows(sql))
     return {row["offering"]: row["cluster"] for row in found or ()}

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: MIT
-"""Which optional listings an offering's Waldur had, and since when it lacks the others; and when it was seen last."""
+"""Which optional listings an offering's Waldur had, and since when it lacks the others."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 
 from agent.state import columns
 from agent.state.store import Db, Source, moment_text, note, recall
@@ -15,13 +15,14 @@ WHAT = "which listings Waldur has"
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """`lacking_since`: UTC; None for one that was there once."""
+    """What is remembered of a listing of Waldur."""
 
+    # UTC; None for one that was there once.
     lacking_since: datetime | None = None
 
 
 def known(source: Source, offering_uuid: str, url: str) -> dict[str, Listing]:
-    """Return what was seen of this server before, by listing; nothing, with a warning, where nobody can tell."""
+    """Return what was seen of this server before, by listing; nothing, with a warning, where it cannot be read."""
     sql = "SELECT * FROM waldur_listings WHERE offering = ? AND url = ?"
 
     def work(db: Db) -> dict[str, Listing]:
@@ -43,21 +44,3 @@ def write(source: Source, offering_uuid: str, url: str, listings: Mapping[str, L
             db.run("INSERT INTO waldur_listings VALUES (?, ?, ?, ?)", offering_uuid, name, url, since)
 
     return note(source, WHAT, work)
-
-
-def was_seen(source: Source, offering_uuid: str, url: str, within: timedelta) -> bool:
-    """Return whether the offering was seen in Waldur so lately. A moment from the future tells nothing."""
-    sql = "SELECT at FROM seen_offerings WHERE offering = ? AND url = ?"
-
-    def work(db: Db) -> datetime | None:
-        row = db.row(sql, offering_uuid, url)
-        return columns.moment(row, "at") if row else None
-
-    seen = recall(source, "when the offering was seen", work)
-    return seen is not None and timedelta() <= datetime.now(UTC) - seen < within
-
-
-def note_seen(source: Source, offering_uuid: str, url: str) -> bool:
-    sql = "INSERT OR REPLACE INTO seen_offerings VALUES (?, ?, ?)"
-    now = moment_text(datetime.now(UTC))
-    return note(source, "that the offering was seen", lambda db: db.run(sql, offering_uuid, url, now))

@@ -10,9 +10,10 @@ from agent.state.store import Source, reading, writing
 
 @dataclass(frozen=True, slots=True)
 class MarkedAccounts:
-    """The accounts with one mark. `backend`: whose accounts these are. Each method raises StateError."""
+    """The accounts with one mark. Each method raises StateError."""
 
     source: Source
+    # Whose accounts these are.
     backend: str
     mark: str
 

@@ -17,7 +17,7 @@ NETWORK = frozenset({
     "lustre", "gpfs", "beegfs", "fhgfs", "ceph", "glusterfs", "panfs", "pvfs2", "orangefs", "wekafs", "daos",
     "gfs", "gfs2", "ocfs2", "quobyte", "virtiofs", "vboxsf", "vmhgfs", "prl_fs", "acfs", "cvmfs2",
 })  # fmt: skip
-# FUSE tells its program after the dot.
+# FUSE names its program after the dot.
 NETWORK_FUSE = re.compile(
     r"fuse\.(sshfs|glusterfs|ceph|davfs|s3fs|goofys|rclone|gcsfuse|juicefs|quobyte|moosefs|mfs|lizardfs|saunafs|"
     r"beegfs|cvmfs|curlftpfs|smbnetfs|dfuse|pvfs2|seaweedfs|blobfuse2?|nfs|vmhgfs).*"

@@ -11,21 +11,21 @@ from agent.state.store import Source, reading, stamp, writing
 
 
 def pause(source: Source, offering: Offering, *, by: str, reason: str = "") -> None:
-    """Raises StateError: then nothing is changed."""
+    """Pause an offering. Raises StateError: then nothing is changed."""
     with writing(source) as db:
         now = stamp(datetime.now(UTC))
         db.run("INSERT OR REPLACE INTO pauses VALUES (?, ?, ?, ?)", offering.uuid, by, reason, now)
 
 
 def resume(source: Source, offering: Offering) -> None:
-    """Raises StateError: then it stays paused."""
+    """Resume an offering. Raises StateError: then it stays paused."""
     with writing(source) as db:
         db.run("DELETE FROM pauses WHERE offering = ?", offering.uuid)
 
 
 def pause_note(source: Source, offering: Offering) -> str:
-    """Return who paused the offering by command, and since when; empty when nobody has. Not knowing counts as paused.
-    Raises StateBusy.
+    """Return who paused the offering by command, and since when; empty when it is not paused. Not knowing counts as
+    paused. Raises StateBusy.
     """
     try:
         with reading(source) as db:

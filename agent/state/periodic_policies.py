@@ -3,7 +3,7 @@
 pause, kept over attempts and restarts.
 
 A reset is written down before it begins and when it has ended: what was used since then must not be forgotten again.
-One whose end nobody saw is repeated for some minutes only, and counts as done after that: a write is left to finish
+One whose end was not seen is repeated for some minutes only, and counts as done after that: a write is left to finish
 when its task is killed.
 """
 
@@ -60,14 +60,14 @@ class PolicyStateLost(BackendError):
 class ParkedMessage:
     """A message that is held, or came in a pause: Waldur cannot be asked for its figures again. Moments are UTC without
     a zone.
-
-    `at`: when Waldur wrote it. `looked`: when it was last found to be held, by the plans of the ids `plans`; one
-    without plans came in a pause.
     """
 
     document: Mapping[str, Any]
+    # When Waldur wrote it.
     at: datetime
+    # When it was last found to be held.
     looked: datetime
+    # Ids of those that hold it; one without plans came in a pause.
     plans: tuple[str, ...]
 
 
@@ -111,7 +111,7 @@ class PolicyState:
         if abs(now - begun) <= REPEATED_FOR:
             return False
         log.warning(
-            "the reset of %s began at %s UTC; nobody saw its end, and it counts as done", period, begun
+            "the reset of %s began at %s UTC; its end was not seen, and it counts as done", period, begun
         )
         return True
 
@@ -121,7 +121,7 @@ class PolicyState:
         return str(rows[0]["period"]) if rows else ""
 
     def begin_reset(self, period: str, now: datetime) -> None:
-        """Raises PolicyStateLost: what cannot be written down would be done again."""
+        """Record that a reset begins. Raises PolicyStateLost: what cannot be written down would be done again."""
         sql = "INSERT OR IGNORE INTO periodic_resets VALUES (?, ?, ?, ?, ?, 0)"
         try:
             with writing(self._source) as db:
@@ -160,7 +160,7 @@ class PolicyState:
         return note(self._source, "the commands of a message", work)
 
     def forget_commands(self, digest: str) -> bool:
-        """They were reported."""
+        """Forget the commands of a message: they were reported."""
         if not self.commands(digest):
             return True
         return note(

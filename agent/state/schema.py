@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: MIT
-"""The tables of the state file, and how an older file gets them: one script for each version, in their order.
+"""The tables of the state file, and how an older file gets them: a script for the oldest version that is read, and
+one for each version after it.
 
-A script that was released is never changed; a change of the tables is a new script at the end. docs/state.md tells
+A script that was released is never changed; a change of the tables is a new script at the end. docs/state.md says
 what each table is for, and a test compares it with what the scripts make. No statement has a semicolon inside.
 
 Moments are UTC, as text of one width, so that they compare as text. `lines`, `keys` and the like are JSON.
@@ -13,7 +14,12 @@ from __future__ import annotations
 # "WSAS": PRAGMA application_id of our files; another program's database is not ours to change.
 APPLICATION_ID = 0x57534153
 
-FIRST = """
+# The oldest version that is read; older ones were written before the first release only.
+OLDEST = 10
+
+# `keys` of held plans and approvals: the moment at which each action was last planned, by its key. `lines` of held
+# plans: the texts of what the last pass planned. HINTS makes one table of the last fifteen.
+BASE = """
 CREATE TABLE store (
   only_row INTEGER PRIMARY KEY CHECK (only_row = 1),
   written TEXT NOT NULL,
@@ -33,7 +39,8 @@ CREATE TABLE held_plans (
   lines TEXT NOT NULL,
   keys TEXT NOT NULL,
   figures TEXT NOT NULL,
-  sticky INTEGER NOT NULL,
+  apart INTEGER NOT NULL,
+  lasting INTEGER NOT NULL,
   PRIMARY KEY (offering, mode, id)
 );
 
@@ -44,19 +51,10 @@ CREATE TABLE approvals (
   by TEXT NOT NULL,
   approved TEXT NOT NULL,
   expires TEXT NOT NULL,
-  begun TEXT NOT NULL,
+  keys TEXT NOT NULL,
+  begun INTEGER NOT NULL,
   figures TEXT NOT NULL,
   PRIMARY KEY (offering, mode, plan)
-);
-
-CREATE TABLE left_out (
-  offering TEXT NOT NULL,
-  mode TEXT NOT NULL,
-  since TEXT NOT NULL,
-  count INTEGER NOT NULL,
-  meant TEXT NOT NULL,
-  lines TEXT NOT NULL,
-  PRIMARY KEY (offering, mode)
 );
 
 CREATE TABLE empty_answers (
@@ -86,6 +84,21 @@ CREATE TABLE charges (
 );
 CREATE INDEX charges_by_cluster ON charges (cluster, at);
 
+CREATE TABLE cluster_usernames (
+  offering TEXT NOT NULL,
+  person TEXT NOT NULL,
+  username TEXT NOT NULL,
+  PRIMARY KEY (offering, person)
+);
+
+CREATE TABLE joined_members (
+  cluster TEXT NOT NULL,
+  account TEXT NOT NULL,
+  user TEXT NOT NULL,
+  at TEXT NOT NULL,
+  PRIMARY KEY (cluster, account, user)
+);
+
 CREATE TABLE blocked_members (
   offering TEXT NOT NULL,
   account TEXT NOT NULL,
@@ -94,20 +107,39 @@ CREATE TABLE blocked_members (
   PRIMARY KEY (offering, account, user)
 );
 
-CREATE TABLE account_namings (
+CREATE TABLE given_usernames (
+  offering TEXT NOT NULL,
+  person TEXT NOT NULL,
+  username TEXT NOT NULL,
+  PRIMARY KEY (offering, person)
+);
+
+CREATE TABLE hierarchy_names (
+  cluster TEXT NOT NULL,
+  offering TEXT NOT NULL,
+  uuid TEXT NOT NULL,
+  account TEXT NOT NULL,
+  PRIMARY KEY (cluster, offering, uuid)
+);
+
+CREATE TABLE ledgers (
   cluster TEXT NOT NULL,
   offering TEXT NOT NULL,
   name TEXT NOT NULL,
-  at TEXT NOT NULL,
+  seen TEXT NOT NULL,
+  named TEXT NOT NULL,
   PRIMARY KEY (cluster, offering)
 );
 
-CREATE TABLE named_accounts (
+CREATE TABLE ledger_accounts (
   cluster TEXT NOT NULL,
   offering TEXT NOT NULL,
   account TEXT NOT NULL,
-  PRIMARY KEY (cluster, offering, account),
-  FOREIGN KEY (cluster, offering) REFERENCES account_namings ON DELETE CASCADE
+  origin TEXT NOT NULL,
+  since TEXT NOT NULL,
+  named INTEGER NOT NULL,
+  lacking_since TEXT NOT NULL,
+  PRIMARY KEY (cluster, offering, account)
 );
 
 CREATE TABLE reported_accounts (
@@ -124,22 +156,6 @@ CREATE TABLE waldur_listings (
   url TEXT NOT NULL,
   lacking_since TEXT NOT NULL,
   PRIMARY KEY (offering, listing)
-);
-
-CREATE TABLE seen_offerings (
-  offering TEXT PRIMARY KEY NOT NULL,
-  url TEXT NOT NULL,
-  at TEXT NOT NULL
-);
-
-CREATE TABLE homes (
-  offering TEXT NOT NULL,
-  user TEXT NOT NULL,
-  home TEXT NOT NULL,
-  quota TEXT NOT NULL,
-  failures INTEGER NOT NULL,
-  told TEXT NOT NULL,
-  PRIMARY KEY (offering, user)
 );
 
 CREATE TABLE periodic_policies (
@@ -181,6 +197,146 @@ CREATE TABLE periodic_commands (
 );
 CREATE INDEX periodic_commands_by_message ON periodic_commands (offering, policy, resource, message);
 
+CREATE TABLE settled_usage (
+  offering TEXT PRIMARY KEY,
+  source TEXT NOT NULL,
+  taken INTEGER NOT NULL,
+  size INTEGER NOT NULL,
+  before INTEGER NOT NULL,
+  watched TEXT NOT NULL,
+  month TEXT NOT NULL
+);
+
+CREATE TABLE settled_months (
+  offering TEXT NOT NULL,
+  month TEXT NOT NULL,
+  records INTEGER NOT NULL,
+  fingerprint TEXT NOT NULL,
+  PRIMARY KEY (offering, month)
+);
+
+CREATE TABLE settled_accounts (
+  offering TEXT NOT NULL,
+  month TEXT NOT NULL,
+  account TEXT NOT NULL,
+  users TEXT NOT NULL,
+  PRIMARY KEY (offering, month, account)
+);
+
+CREATE TABLE marked_accounts (
+  backend TEXT NOT NULL,
+  mark TEXT NOT NULL,
+  account TEXT NOT NULL,
+  PRIMARY KEY (backend, mark, account)
+);
+
+CREATE TABLE dead_letters (
+  number INTEGER PRIMARY KEY AUTOINCREMENT,
+  id TEXT NOT NULL UNIQUE,
+  time TEXT NOT NULL,
+  offering TEXT NOT NULL,
+  source TEXT NOT NULL,
+  object_type TEXT NOT NULL,
+  reason TEXT NOT NULL,
+  size INTEGER NOT NULL,
+  body TEXT NOT NULL,
+  is_base64 INTEGER NOT NULL
+);
+
+CREATE TABLE untold_usage (
+  offering TEXT NOT NULL,
+  resource TEXT NOT NULL,
+  month TEXT NOT NULL,
+  account TEXT NOT NULL,
+  figures TEXT NOT NULL,
+  why TEXT NOT NULL,
+  since TEXT NOT NULL,
+  PRIMARY KEY (offering, resource, month)
+);
+
+CREATE TABLE passes (
+  number INTEGER PRIMARY KEY AUTOINCREMENT,
+  offering TEXT NOT NULL,
+  mode TEXT NOT NULL,
+  ended TEXT NOT NULL,
+  idle INTEGER NOT NULL,
+  entry TEXT NOT NULL
+);
+CREATE INDEX passes_by_offering ON passes (offering, mode, number);
+
+CREATE TABLE pass_counts (
+  offering TEXT NOT NULL,
+  mode TEXT NOT NULL,
+  figure TEXT NOT NULL,
+  kind TEXT NOT NULL,
+  outcome TEXT NOT NULL,
+  value REAL NOT NULL,
+  PRIMARY KEY (offering, mode, figure, kind, outcome)
+);
+
+CREATE TABLE left_out (
+  offering TEXT NOT NULL,
+  mode TEXT NOT NULL,
+  since TEXT NOT NULL,
+  count INTEGER NOT NULL,
+  meant TEXT NOT NULL,
+  lines TEXT NOT NULL,
+  PRIMARY KEY (offering, mode)
+);
+
+CREATE TABLE drifts (
+  offering TEXT NOT NULL,
+  mode TEXT NOT NULL,
+  looked TEXT NOT NULL,
+  since TEXT NOT NULL,
+  kinds TEXT NOT NULL,
+  PRIMARY KEY (offering, mode)
+);
+
+CREATE TABLE shown_services (
+  offering TEXT NOT NULL,
+  mode TEXT NOT NULL,
+  url TEXT NOT NULL,
+  identity TEXT NOT NULL,
+  service TEXT NOT NULL,
+  program TEXT NOT NULL,
+  renewed TEXT NOT NULL,
+  refused TEXT NOT NULL,
+  PRIMARY KEY (offering, mode)
+);
+
+CREATE TABLE seen_offerings (
+  offering TEXT PRIMARY KEY NOT NULL,
+  url TEXT NOT NULL,
+  at TEXT NOT NULL
+);
+
+CREATE TABLE told_members (
+  offering TEXT NOT NULL,
+  resource TEXT NOT NULL,
+  person TEXT NOT NULL,
+  told TEXT NOT NULL,
+  PRIMARY KEY (offering, resource, person)
+);
+
+CREATE TABLE homes (
+  offering TEXT NOT NULL,
+  user TEXT NOT NULL,
+  home TEXT NOT NULL,
+  quota TEXT NOT NULL,
+  failures INTEGER NOT NULL,
+  told TEXT NOT NULL,
+  PRIMARY KEY (offering, user)
+);
+
+CREATE TABLE project_directories (
+  offering TEXT NOT NULL,
+  account TEXT NOT NULL,
+  quota TEXT NOT NULL,
+  told TEXT NOT NULL,
+  PRIMARY KEY (offering, account)
+);
+
 CREATE TABLE refused_months (
   offering TEXT NOT NULL,
   month TEXT NOT NULL,
@@ -217,110 +373,6 @@ CREATE TABLE history_months (
   PRIMARY KEY (run, month)
 );
 
-CREATE TABLE passes (
-  number INTEGER PRIMARY KEY AUTOINCREMENT,
-  offering TEXT NOT NULL,
-  mode TEXT NOT NULL,
-  ended TEXT NOT NULL,
-  idle INTEGER NOT NULL,
-  entry TEXT NOT NULL
-);
-CREATE INDEX passes_by_offering ON passes (offering, mode, number);
-
-CREATE TABLE drifts (
-  offering TEXT NOT NULL,
-  mode TEXT NOT NULL,
-  looked TEXT NOT NULL,
-  since TEXT NOT NULL,
-  kinds TEXT NOT NULL,
-  PRIMARY KEY (offering, mode)
-);
-
-CREATE TABLE dead_letters (
-  number INTEGER PRIMARY KEY AUTOINCREMENT,
-  id TEXT NOT NULL UNIQUE,
-  time TEXT NOT NULL,
-  offering TEXT NOT NULL,
-  source TEXT NOT NULL,
-  object_type TEXT NOT NULL,
-  reason TEXT NOT NULL,
-  size INTEGER NOT NULL,
-  body TEXT NOT NULL,
-  is_base64 INTEGER NOT NULL
-)
-"""
-
-SECOND = """
-CREATE TABLE given_usernames (
-  offering TEXT NOT NULL,
-  person TEXT NOT NULL,
-  username TEXT NOT NULL,
-  PRIMARY KEY (offering, person)
-);
-
-CREATE TABLE marked_accounts (
-  backend TEXT NOT NULL,
-  mark TEXT NOT NULL,
-  account TEXT NOT NULL,
-  PRIMARY KEY (backend, mark, account)
-)
-"""
-
-THIRD = """
-CREATE TABLE hierarchy_names (
-  cluster TEXT NOT NULL,
-  offering TEXT NOT NULL,
-  uuid TEXT NOT NULL,
-  account TEXT NOT NULL,
-  PRIMARY KEY (cluster, offering, uuid)
-)
-"""
-
-FOURTH = """
-CREATE TABLE project_directories (
-  offering TEXT NOT NULL,
-  account TEXT NOT NULL,
-  quota TEXT NOT NULL,
-  told TEXT NOT NULL,
-  PRIMARY KEY (offering, account)
-)
-"""
-
-FIFTH = """
-CREATE TABLE shown_services (
-  offering TEXT NOT NULL,
-  mode TEXT NOT NULL,
-  url TEXT NOT NULL,
-  identity TEXT NOT NULL,
-  service TEXT NOT NULL,
-  program TEXT NOT NULL,
-  renewed TEXT NOT NULL,
-  refused TEXT NOT NULL,
-  PRIMARY KEY (offering, mode)
-);
-
-CREATE TABLE told_members (
-  offering TEXT NOT NULL,
-  resource TEXT NOT NULL,
-  person TEXT NOT NULL,
-  told TEXT NOT NULL,
-  PRIMARY KEY (offering, resource, person)
-)
-"""
-
-SIXTH = """
-CREATE TABLE pass_counts (
-  offering TEXT NOT NULL,
-  mode TEXT NOT NULL,
-  figure TEXT NOT NULL,
-  kind TEXT NOT NULL,
-  outcome TEXT NOT NULL,
-  value REAL NOT NULL,
-  PRIMARY KEY (offering, mode, figure, kind, outcome)
-)
-"""
-
-SEVENTH = """
 CREATE TABLE command_costs (
   cluster TEXT NOT NULL,
   kind TEXT NOT NULL,
@@ -330,140 +382,115 @@ CREATE TABLE command_costs (
 )
 """
 
-EIGHTH = """
-CREATE TABLE settled_usage (
-  offering TEXT PRIMARY KEY,
-  source TEXT NOT NULL,
-  taken INTEGER NOT NULL,
-  size INTEGER NOT NULL,
-  before INTEGER NOT NULL,
-  watched TEXT NOT NULL,
-  month TEXT NOT NULL
-);
-
-CREATE TABLE settled_months (
-  offering TEXT NOT NULL,
-  month TEXT NOT NULL,
-  records INTEGER NOT NULL,
-  fingerprint TEXT NOT NULL,
-  PRIMARY KEY (offering, month)
-);
-
-CREATE TABLE settled_accounts (
-  offering TEXT NOT NULL,
-  month TEXT NOT NULL,
-  account TEXT NOT NULL,
-  users TEXT NOT NULL,
-  PRIMARY KEY (offering, month, account)
-)
-"""
-
-# What waits and what was approved, by the keys of the actions: `keys` has the moment at which each was last planned,
-# `lines` the texts of those that the last pass planned.
-NINTH = """
-CREATE TABLE approved_actions (
-  offering TEXT NOT NULL,
-  mode TEXT NOT NULL,
-  plan TEXT NOT NULL,
-  by TEXT NOT NULL,
-  approved TEXT NOT NULL,
-  expires TEXT NOT NULL,
-  keys TEXT NOT NULL,
-  begun INTEGER NOT NULL,
-  figures TEXT NOT NULL,
-  PRIMARY KEY (offering, mode, plan)
-);
-INSERT INTO approved_actions
-  SELECT offering, mode, plan, by, approved, expires,
-    (SELECT json_group_object(value, approvals.approved) FROM json_each(COALESCE(
-      (SELECT held.keys FROM held_plans AS held
-        WHERE held.offering = approvals.offering AND held.mode = approvals.mode AND held.id = approvals.plan),
-      begun))),
-    begun != '[]', figures
-  FROM approvals;
-DROP TABLE approvals;
-ALTER TABLE approved_actions RENAME TO approvals;
-
-CREATE TABLE held_actions (
-  offering TEXT NOT NULL,
-  mode TEXT NOT NULL,
-  id TEXT NOT NULL,
-  cluster TEXT NOT NULL,
+# Fifteen tables of what may be lost become one of hints (agent/state/hints.py).
+_NOW = "strftime('%Y-%m-%dT%H:%M:%fZ', 'now')"
+HINTS = f"""
+CREATE TABLE hints (
+  kind TEXT NOT NULL,
   scope TEXT NOT NULL,
-  reason TEXT NOT NULL,
-  since TEXT NOT NULL,
-  seen TEXT NOT NULL,
-  lines TEXT NOT NULL,
-  keys TEXT NOT NULL,
-  figures TEXT NOT NULL,
-  apart INTEGER NOT NULL,
-  lasting INTEGER NOT NULL,
-  PRIMARY KEY (offering, mode, id)
-);
-INSERT INTO held_actions
-  SELECT offering, mode, id, cluster, scope, reason, since, seen, '{}',
-    (SELECT json_group_object(value, held_plans.seen) FROM json_each(held_plans.keys)), figures, 0, 1
-  FROM held_plans;
-DROP TABLE held_plans;
-ALTER TABLE held_actions RENAME TO held_plans;
-
-CREATE TABLE ledgers (
-  cluster TEXT NOT NULL,
-  offering TEXT NOT NULL,
-  name TEXT NOT NULL,
-  seen TEXT NOT NULL,
-  named TEXT NOT NULL,
-  PRIMARY KEY (cluster, offering)
+  key TEXT NOT NULL,
+  value TEXT NOT NULL,
+  written_at TEXT NOT NULL,
+  PRIMARY KEY (kind, scope, key)
 );
 
-CREATE TABLE ledger_accounts (
-  cluster TEXT NOT NULL,
-  offering TEXT NOT NULL,
-  account TEXT NOT NULL,
-  origin TEXT NOT NULL,
-  since TEXT NOT NULL,
-  named INTEGER NOT NULL,
-  lacking_since TEXT NOT NULL,
-  PRIMARY KEY (cluster, offering, account)
-);
-INSERT OR IGNORE INTO ledger_accounts
-  SELECT lower(named.cluster), named.offering, named.account, 'found', namings.at, 1, ''
-  FROM named_accounts AS named JOIN account_namings AS namings USING (cluster, offering);
-DROP TABLE named_accounts;
-DROP TABLE account_namings;
+INSERT OR IGNORE INTO hints
+  SELECT 'passes', offering, mode,
+    (SELECT json_group_array(json(CAST(entry AS TEXT))) FROM
+      (SELECT entry FROM passes AS each WHERE each.offering = passes.offering AND each.mode = passes.mode
+        AND json_valid(CAST(entry AS TEXT)) ORDER BY number DESC)),
+    {_NOW}
+  FROM passes GROUP BY offering, mode;
+DROP TABLE passes;
 
-CREATE TABLE cluster_usernames (
-  offering TEXT NOT NULL,
-  person TEXT NOT NULL,
-  username TEXT NOT NULL,
-  PRIMARY KEY (offering, person)
-);
+INSERT OR IGNORE INTO hints
+  SELECT 'pass_counts', offering, mode,
+    json_group_array(json_array(
+      CAST(figure AS TEXT), CAST(kind AS TEXT), CAST(outcome AS TEXT), CAST(value AS REAL))),
+    {_NOW}
+  FROM pass_counts GROUP BY offering, mode;
+DROP TABLE pass_counts;
 
-CREATE TABLE joined_members (
-  cluster TEXT NOT NULL,
-  account TEXT NOT NULL,
-  user TEXT NOT NULL,
-  at TEXT NOT NULL,
-  PRIMARY KEY (cluster, account, user)
-)
-"""
+INSERT OR IGNORE INTO hints
+  SELECT 'skipped', offering, mode,
+    json_object('since', CAST(since AS TEXT), 'count', CAST(count AS INTEGER), 'meant', CAST(meant AS TEXT),
+      'lines', json(CAST(lines AS TEXT))),
+    {_NOW}
+  FROM left_out WHERE count > 0 AND json_valid(CAST(lines AS TEXT));
+DROP TABLE left_out;
 
-# Usage of resources that ended before Waldur was told of it.
-TENTH = """
-CREATE TABLE untold_usage (
-  offering TEXT NOT NULL,
-  resource TEXT NOT NULL,
-  month TEXT NOT NULL,
-  account TEXT NOT NULL,
-  figures TEXT NOT NULL,
-  why TEXT NOT NULL,
-  since TEXT NOT NULL,
-  PRIMARY KEY (offering, resource, month)
-)
-"""
+INSERT OR IGNORE INTO hints
+  SELECT 'drifts', offering, mode,
+    json_object('looked', CAST(looked AS TEXT), 'since', CAST(since AS TEXT), 'kinds', json(CAST(kinds AS TEXT))),
+    {_NOW}
+  FROM drifts WHERE json_valid(CAST(kinds AS TEXT));
+DROP TABLE drifts;
 
-# The script at position n makes version n + 1 of the file.
-MIGRATIONS: tuple[str, ...] = (FIRST, SECOND, THIRD, FOURTH, FIFTH, SIXTH, SEVENTH, EIGHTH, NINTH, TENTH)
+INSERT OR IGNORE INTO hints
+  SELECT 'reported_services', offering, mode || ' ' || url,
+    json_object('identity', CAST(identity AS TEXT), 'service', CAST(service AS TEXT),
+      'program', CAST(program AS TEXT), 'renewed', NULLIF(CAST(renewed AS TEXT), ''),
+      'refused', NULLIF(CAST(refused AS TEXT), '')),
+    {_NOW}
+  FROM shown_services;
+DROP TABLE shown_services;
+
+INSERT OR IGNORE INTO hints SELECT 'seen_offerings', offering, url, 'true', at FROM seen_offerings;
+DROP TABLE seen_offerings;
+
+INSERT OR IGNORE INTO hints
+  SELECT 'reported_members', offering, resource, json_group_object(CAST(person AS TEXT), CAST(told AS TEXT)), {_NOW}
+  FROM told_members GROUP BY offering, resource;
+DROP TABLE told_members;
+
+INSERT OR IGNORE INTO hints
+  SELECT 'homes', offering, user,
+    json_object('home', CAST(home AS TEXT), 'quota', CAST(quota AS TEXT), 'failures', CAST(failures AS INTEGER),
+      'logged', CAST(told AS TEXT)),
+    {_NOW}
+  FROM homes;
+DROP TABLE homes;
+
+INSERT OR IGNORE INTO hints
+  SELECT 'project_directories', offering, account,
+    json_object('quota', CAST(quota AS TEXT), 'logged', CAST(told AS TEXT)), {_NOW}
+  FROM project_directories;
+DROP TABLE project_directories;
+
+INSERT OR IGNORE INTO hints
+  SELECT 'refused_months', offering, month, json_quote(CAST(until AS TEXT)), {_NOW} FROM refused_months;
+DROP TABLE refused_months;
+
+INSERT OR IGNORE INTO hints
+  SELECT 'live_jobs', offering, month, json_group_object(CAST(account AS TEXT), json(jobs)), {_NOW}
+  FROM (
+    SELECT offering, month, account, json_group_object(CAST(run AS TEXT), CAST(seconds AS INTEGER)) AS jobs
+    FROM live_jobs GROUP BY offering, month, account
+  ) GROUP BY offering, month;
+DROP TABLE live_jobs;
+
+INSERT OR IGNORE INTO hints SELECT 'failed_resources', offering, resource, 'true', {_NOW} FROM failed_resources;
+DROP TABLE failed_resources;
+
+INSERT OR IGNORE INTO hints
+  SELECT 'history_months', run, month, replace(outcome, '"left_out"', '"skipped"'), begun
+  FROM history_months JOIN history_runs ON id = run;
+DROP TABLE history_months;
+DROP TABLE history_runs;
+
+INSERT OR IGNORE INTO hints
+  SELECT 'command_costs', cluster, kind, json_quote(CAST(factor AS REAL)), at FROM command_costs;
+DROP TABLE command_costs;
+
+ALTER TABLE untold_usage RENAME TO unreported_usage;
+ALTER TABLE settled_usage RENAME TO finalised_usage;
+ALTER TABLE settled_months RENAME TO finalised_months;
+ALTER TABLE settled_accounts RENAME TO finalised_accounts
+"""  # noqa: S608  our own words
+
+# The first makes version OLDEST of an empty file, and each further one the next version.
+MIGRATIONS: tuple[str, ...] = (BASE, HINTS)
+VERSION = OLDEST + len(MIGRATIONS) - 1
 
 
 def statements(script: str) -> list[str]:

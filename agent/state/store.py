@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: MIT
-"""The one file that the agent remembers things in: SQLite, a connection for each transaction, errors as sentences.
+"""The one file that the agent remembers things in: SQLite, errors as sentences.
 
-Nothing is opened when a store is made, and nothing stays open: a store survives forks and threads. Its modules take a
-`Source`: a store, or the open transaction of one, so that several of them may read and write in one transaction.
-A damaged file is never replaced: pauses, approvals and budgets would be forgotten without anybody knowing.
+Each transaction has a connection of its own, so that a store survives forks and threads; a pass, with dozens of them,
+keeps one open for its thread (`kept_open`), which a fork of that thread closes. Modules take a `Source`: a store, or
+the open transaction of one, so that several of them may read and write in one transaction.
+A damaged file is never replaced: pauses, approvals and budgets would be forgotten without notice.
 """
 
 from __future__ import annotations
@@ -11,18 +12,20 @@ from __future__ import annotations
 import logging
 import os
 import sqlite3
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
 from agent.core.errors import StateBusy, StateError, StateUnreadable, StateUnwritable
 from agent.host import files
 from agent.state import mounts
-from agent.state.schema import APPLICATION_ID, MIGRATIONS, statements
+from agent.state.schema import APPLICATION_ID, MIGRATIONS, OLDEST, VERSION, statements
 
 log = logging.getLogger(__name__)
 
@@ -34,7 +37,6 @@ KEPT_UP_WITHIN = timedelta(minutes=10)
 # A clock that is ahead has written what cannot be.
 AHEAD_AT_MOST = timedelta(minutes=1)
 JOURNAL = Path("journal", "journal.jsonl")
-VERSION = len(MIGRATIONS)
 # Bytes of the smallest page.
 SMALLEST = 512
 
@@ -64,10 +66,15 @@ class Db:
 
     def rows(self, sql: str, *values: Value) -> list[sqlite3.Row]:
         """Run one statement and return its rows. Raises StateError."""
-        with _sentences(self.path, is_writing=self.is_writing):
-            found: list[sqlite3.Row] = self._connection.execute(sql, tuple(map(_storable, values))).fetchall()
+        found = self.raw_rows(sql, *values)
         if any(isinstance(value, bytes) for row in found for value in row):
             raise StateUnreadable(_damaged(self.path, "it has bytes where no agent writes any"))
+        return found
+
+    def raw_rows(self, sql: str, *values: Value) -> list[sqlite3.Row]:
+        """Run one statement and return its rows, which may have bytes. Raises StateError."""
+        with _sentences(self.path, is_writing=self.is_writing):
+            found: list[sqlite3.Row] = self._connection.execute(sql, tuple(map(_storable, values))).fetchall()
         return found
 
     def row(self, sql: str, *values: Value) -> sqlite3.Row | None:
@@ -86,6 +93,64 @@ class Db:
             self._connection.executemany(sql, (tuple(map(_storable, row)) for row in rows))
 
 
+class _Kept(threading.local):
+    """What a thread keeps for the state file."""
+
+    path: Path | None = None
+    # One that no transaction has now.
+    connection: sqlite3.Connection | None = None
+    # What the connection is to.
+    file: os.stat_result | None = None
+
+    def take(self, file: os.stat_result) -> sqlite3.Connection | None:
+        """Return the connection, None where there is none to this file."""
+        if self.file is not None and not os.path.samestat(file, self.file):
+            self.close()
+        connection, self.connection = self.connection, None
+        return connection
+
+    def give(self, connection: sqlite3.Connection, file: os.stat_result) -> None:
+        self.close()  # that of a transaction inside of this one
+        self.connection, self.file = connection, file
+
+    def close(self) -> None:
+        """Close the connection with the rights of the folder's owner: the last one that is closed writes the file, and
+        removes its log.
+        """
+        if self.connection is None or self.path is None:
+            return
+        with ExitStack() as rights:
+            # Where they cannot be had any more it is closed all the same.
+            with suppress(StateError, OSError):
+                rights.enter_context(files.acting_as_owner(self.path.parent))
+            _close(self.connection)
+        self.connection = None
+
+
+_kept = _Kept()
+# Neither side of a fork may use or close what the other has open: https://www.sqlite.org/howtocorrupt.html, 2.6
+os.register_at_fork(before=_kept.close)
+
+
+@contextmanager
+def kept_open(state_dir: Path) -> Iterator[None]:
+    """Let the transactions of this thread in the body have one connection, one after the other: opening it takes a
+    hundred times as long as a read. One that fails, or finds another file at the path, is the last of a connection.
+
+    Whoever opens and closes the state file itself in the body, in this process, drops SQLite's locks on it:
+    https://www.sqlite.org/howtocorrupt.html (2.2)
+    """
+    if _kept.path is not None:
+        yield
+        return
+    _kept.path = Store(state_dir).path
+    try:
+        yield
+    finally:
+        _kept.close()
+        _kept.path = None
+
+
 @dataclass(frozen=True, slots=True)
 class Store:
     """The state file of a folder. Every method raises StateError; nothing of sqlite3 leaves it."""
@@ -93,23 +158,20 @@ class Store:
     state_dir: Path
     name: str = NAME
     busy_s: float = BUSY_S
+    path: Path = field(init=False, repr=False, compare=False)
 
-    @property
-    def path(self) -> Path:
-        return self.state_dir / self.name
+    def __post_init__(self) -> None:
+        # Joined once for the dozens of times that a transaction asks; a frozen dataclass takes it in no other way.
+        object.__setattr__(self, "path", self.state_dir / self.name)
 
     @contextmanager
     def read(self) -> Iterator[Db]:
         """Open the file for one consistent look. Where there is none, it is as if an empty one were there."""
-        with self._as_owner():
-            connection = self._opened_to_read()
-            try:
-                with _sentences(self.path, is_writing=False):
-                    connection.execute("PRAGMA query_only = 1")
-                    connection.execute("BEGIN")
-                yield Db(connection, self.path, is_writing=False)
-            finally:
-                _close(connection)
+        with self._as_owner(), self._connection(is_writing=False) as connection:
+            with _sentences(self.path, is_writing=False):
+                connection.execute("PRAGMA query_only = 1")
+                connection.execute("BEGIN")
+            yield Db(connection, self.path, is_writing=False)
 
     @contextmanager
     def write(self) -> Iterator[Db]:
@@ -118,21 +180,25 @@ class Store:
         Writers wait for each other. What was committed survives a kill, and the loss of power. Whoever is called in the
         body and writes, too, is given the transaction: with the store it would wait for itself.
 
-        A file that was deleted or replaced meanwhile keeps nothing, and no other writer out: that is an error, too.
+        A file that was deleted or replaced since keeps nothing, and no other writer out: that is an error, too.
         """
         with self._as_owner():
-            connection, opened = self._opened_to_write()
-            try:
+            with _os_sentences(self.path):
+                files.make_folder(self.state_dir)
+                is_there = self._is_there()
+            if not is_there:
+                self._make()
+            with _os_sentences(self.path):
+                opened = os.lstat(self.path)
+            with self._connection(is_writing=True) as connection:
                 db = Db(connection, self.path, is_writing=True)
+                db.run("PRAGMA query_only = 0")
                 db.run("BEGIN IMMEDIATE")
                 _note_write(db)
                 yield db
                 self._refuse_replaced(opened)
                 db.run("COMMIT")
                 self._refuse_replaced(opened)
-            finally:
-                _roll_back(connection)
-                _close(connection)
 
     @contextmanager
     def _as_owner(self) -> Iterator[None]:
@@ -144,20 +210,40 @@ class Store:
                 stack.enter_context(files.acting_as_owner(self.state_dir))
             yield
 
-    def _opened_to_write(self) -> tuple[sqlite3.Connection, os.stat_result]:
-        """Return the connection, and the file as it was right before."""
-        with _os_sentences(self.path):
-            files.make_folder(self.state_dir)
-            is_there = self._is_there()
-        if not is_there:
-            self._make()
-        with _os_sentences(self.path):
-            found = os.lstat(self.path)
-        with _sentences(self.path):
-            return _in_wal(_current(self._connected(self.path), self.path), self.busy_s), found
+    @contextmanager
+    def _connection(self, *, is_writing: bool) -> Iterator[sqlite3.Connection]:
+        """Lend the connection that this thread keeps, else one for the body. No transaction outlives the body."""
+        with _os_sentences(self.path, is_writing=is_writing):
+            file = os.lstat(self.path) if self._is_there() else None
+        keeps = file is not None and _kept.path == self.path and self.busy_s == BUSY_S
+        connection = _kept.take(file) if keeps and file is not None else None
+        with _sentences(self.path, is_writing=is_writing):
+            if connection is not None:
+                _current(connection, self.path)
+            elif file is None and not is_writing:
+                connection = _new_empty()
+            else:
+                try:
+                    connection = _current(self._connected(self.path), self.path)
+                except sqlite3.OperationalError as error:
+                    if is_writing or not _is_obstacle(error):
+                        raise
+                    connection, keeps = _current(_obstructed(self.path), self.path), False
+            if is_writing:
+                _in_wal(connection, self.busy_s)
+        has_failed = True
+        try:
+            yield connection
+            has_failed = False
+        finally:
+            _roll_back(connection)
+            if keeps and file is not None and not has_failed:
+                _kept.give(connection, file)
+            else:
+                _close(connection)
 
     def _refuse_replaced(self, opened: os.stat_result) -> None:
-        """Raises StateUnwritable where another file, or none, is at the path of the one that was opened."""
+        """Raise StateUnwritable where another file, or none, is at the path of the one that was opened."""
         with suppress(OSError):
             if os.path.samestat(opened, os.lstat(self.path)):
                 return
@@ -166,27 +252,13 @@ class Store:
             "Stop the agent before state_dir is deleted, moved or restored (docs/state.md)"
         )
 
-    def _opened_to_read(self) -> sqlite3.Connection:
-        with _os_sentences(self.path, is_writing=False):
-            is_there = self._is_there()
-        with _sentences(self.path, is_writing=False):
-            if not is_there:
-                empty = sqlite3.connect(":memory:", isolation_level=None)
-                return _current(_set_up(empty), self.path)
-            try:
-                return _current(self._connected(self.path), self.path)
-            except sqlite3.OperationalError as error:
-                if not _is_obstacle(error):
-                    raise
-                return _current(_obstructed(self.path), self.path)
-
     def _connected(self, path: Path) -> sqlite3.Connection:
-        """Raises sqlite3.Error."""
+        """Connect to the file. Raises sqlite3.Error."""
         uri = f"{_uri(path)}?mode=rw"
         return _set_up(sqlite3.connect(uri, uri=True, timeout=self.busy_s, isolation_level=None))
 
     def _is_there(self) -> bool:
-        """Raises OSError, and StateUnreadable for what cannot be a state file."""
+        """Return whether the file exists. Raises OSError, and StateUnreadable for what cannot be a state file."""
         try:
             found = os.lstat(self.path)
         except (FileNotFoundError, NotADirectoryError):
@@ -206,8 +278,10 @@ class Store:
             with _os_sentences(self.path):
                 os.close(os.open(made, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
             with _sentences(self.path):
+                connection = self._connected(made)
+                _empty().backup(connection)
                 # The log of changes comes last: what is in it only would be missing in the file that is linked.
-                _close(_in_wal(_current(self._connected(made), self.path), self.busy_s))
+                _close(_in_wal(_current(connection, self.path), self.busy_s))
             with _os_sentences(self.path):
                 try:
                     os.link(made, self.path)
@@ -286,7 +360,7 @@ def moment_from(text: str) -> datetime:
 
 
 def is_copied_back(db: Db) -> bool:
-    """Return whether the file is an old copy that somebody put back: approvals in it may have been used or revoked
+    """Return whether the file is an old copy that a person put back: approvals in it may have been used or revoked
     since.
 
     Seen by the journal, which has gone on, at the first write after that, and noted until `forget_copied_back`.
@@ -301,8 +375,8 @@ def forget_copied_back(db: Db) -> None:
 
 
 def keep_up(state_dir: Path) -> None:
-    """Write the time into a state file that nobody has written for a while, before the journal goes on: a file that is
-    much older than the journal is an old copy. Where it cannot be written that is left out.
+    """Write the time into a state file that has not been written for a while, before the journal goes on: a file that
+    is much older than the journal is an old copy. Where it cannot be written this is skipped.
     """
     store = Store(state_dir, busy_s=0)
     try:
@@ -342,8 +416,21 @@ def _store(source: Path | Store) -> Store:
     return source if isinstance(source, Store) else Store(source)
 
 
+@cache
+def _empty() -> sqlite3.Connection:
+    """Return a file without records that is in memory, to be copied: making its tables takes many times as long."""
+    made = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+    return _current(_set_up(made), Path(":memory:"))
+
+
+def _new_empty() -> sqlite3.Connection:
+    copied = sqlite3.connect(":memory:", isolation_level=None)
+    _empty().backup(copied)
+    return _set_up(copied)
+
+
 def _obstructed(path: Path) -> sqlite3.Connection:
-    """Open where files beside it cannot be made: a full disk, a read-only folder. Raises sqlite3.Error.
+    """Open where files next to it cannot be made: a full disk, a read-only folder. Raises sqlite3.Error.
 
     With the lock of a writer if there is a log of changes, which is read without shared memory then; without any lock
     where all that is written is in the file itself.
@@ -369,7 +456,10 @@ def _set_up(connection: sqlite3.Connection) -> sqlite3.Connection:
 
 
 def _current(connection: sqlite3.Connection, path: Path) -> sqlite3.Connection:
-    """Bring the file to the version of this agent. Raises sqlite3.Error, and StateUnreadable for a newer one."""
+    """Bring the file to the version of this agent.
+
+    Raises sqlite3.Error, and StateUnreadable for a version that is newer, or older than any that is read.
+    """
     with ExitStack() as unless_usable:
         unless_usable.callback(_close, connection)
         version = _version(connection)
@@ -378,6 +468,11 @@ def _current(connection: sqlite3.Connection, path: Path) -> sqlite3.Connection:
                 f"the state file {path} is of version {version}, and this agent knows {VERSION}: a newer agent has "
                 f"written it. Install that one again, or: {MOVE_ASIDE}"
             )
+        if version and version < OLDEST:
+            raise StateUnreadable(
+                f"the state file {path} is of version {version}, and this agent reads versions from {OLDEST}: an agent "
+                f"from before the first release has written it. It stays as it is, and {MOVE_ASIDE}"
+            )
         if version < VERSION:
             _migrate(connection, path)
         unless_usable.pop_all()
@@ -385,13 +480,13 @@ def _current(connection: sqlite3.Connection, path: Path) -> sqlite3.Connection:
 
 
 def _migrate(connection: sqlite3.Connection, path: Path) -> None:
-    """Whoever comes first does it; the others find it done."""
+    """Bring the tables up to date; the process that comes first does it."""
     connection.execute("BEGIN EXCLUSIVE")
     version = _version(connection)
     is_strange = not version and connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
     if is_strange:
         raise StateUnreadable(f"{path} is a database of another program: {MOVE_ASIDE}")
-    for script in MIGRATIONS[version:]:
+    for script in MIGRATIONS[version - OLDEST + 1 :] if version else MIGRATIONS:
         for statement in statements(script):
             connection.execute(statement)
     connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
@@ -400,7 +495,7 @@ def _migrate(connection: sqlite3.Connection, path: Path) -> None:
 
 
 def _in_wal(connection: sqlite3.Connection, busy_s: float) -> sqlite3.Connection:
-    """Readers do not wait for writers then. SQLite does not wait by itself for this change. Raises sqlite3.Error."""
+    """Set WAL, so that readers do not wait for writers. SQLite itself does not wait for this. Raises sqlite3.Error."""
     deadline_s = time.monotonic() + busy_s
     while True:
         try:
@@ -435,7 +530,7 @@ def _is_older_than_journal(db: Db, written: str) -> bool:
 
 
 def _refuse_leftovers(path: Path) -> None:
-    """SQLite would take a log that was left behind for one of the new file. Raises StateUnreadable."""
+    """Raise StateUnreadable where a log is left: SQLite would take it for one of the new file."""
     wal = path.with_name(f"{path.name}-wal")
     if wal.is_file() and wal.stat().st_size and not path.exists():
         raise StateUnreadable(
@@ -464,7 +559,7 @@ def _uri(path: Path) -> str:
 
 
 def _storable(value: Value) -> Value:
-    """Text that is not Unicode (names of users that somebody's program made) is stored with escapes."""
+    """Return text that is not Unicode (names of users that another program made) with escapes."""
     if isinstance(value, str):
         return value.encode("utf-8", "backslashreplace").decode("utf-8")
     return value

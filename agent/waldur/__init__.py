@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: MIT
-"""The only code that speaks HTTP: a client, and one module per area of Waldur's REST API."""
+"""What is asked of Waldur and reported to it: a client, and one module per area of its REST API."""

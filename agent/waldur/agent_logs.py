@@ -16,8 +16,9 @@ LINES_AT_ONCE = 100
 
 @dataclass(frozen=True, slots=True)
 class LogLine:
-    """One line. `timestamp`: seconds since 1970, in UTC."""
+    """One line."""
 
+    # Seconds since 1970, in UTC.
     timestamp: float
     level: str
     message: str

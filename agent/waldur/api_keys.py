@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""Keys of resources (8.1): what Waldur wants done with them, what it is told, and their usage. No secret of a key is
-ever asked for: only fields that have none are read.
+"""Keys of resources (8.1): what Waldur wants done with them, what is reported to it, and their usage. No secret of a
+key is ever asked for: only fields that have none are read.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ PATH = f"{FEATURE}/"
 FIELDS = ("uuid", "resource_uuid", "state", "pending_action", "client_id")
 USAGE_FIELDS = ("uuid", "resource_uuid", "client_id", "usage_period", "current_usages")
 WAITING = ("Creating", "Updating", "Deleting")
-# What a key waits for whose `pending_action` is blank; of one that is Updating nobody knows it.
+# What a key waits for whose `pending_action` is blank; for one that is Updating it is unknown.
 USUAL = {"Creating": "create", "Deleting": "delete"}
 
 
@@ -57,7 +57,7 @@ def set_key(client: WaldurClient, key_uuid: str, client_id: str, secret: Secret)
 
 
 def confirm(client: WaldurClient, key_uuid: str, state: str) -> None:
-    """Tell that the key is `paused`, or `ok`."""
+    """Report that the key is `paused`, or `ok`."""
     client.post(f"{PATH}{key_uuid}/set_{state}/", repeatable=True)
 
 

@@ -9,34 +9,32 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
-from urllib.parse import urlsplit
 
-import requests
-from requests.exceptions import ChunkedEncodingError, ProxyError, SSLError
-from urllib3.exceptions import HTTPError
+from requests.exceptions import ProxyError, SSLError
+from urllib3.exceptions import LocationParseError
+from urllib3.util import parse_url
 
 from agent.config.model import WaldurAccess
 from agent.config.secret import mask_url
 from agent.core.bounded_json import TooMuchJson
-from agent.core.errors import WaldurAnswerError, WaldurError, WaldurLacks
-from agent.http import answers
-from agent.http.connections import AnswerTooLong, RequestCounter, Timeouts, new_retry
-from agent.waldur import pool, rights, transport
+from agent.core.errors import ConfigError, WaldurAnswerError, WaldurError, WaldurLacks
+from agent.http.answers import Answer, Mask
+from agent.http.client import HttpClient, NoAnswer, Params, Timeouts
+from agent.http.connections import AnswerTooLong
+from agent.waldur import pool, rights
 from agent.waldur.auth import OidcAuth, auth_for
 from agent.waldur.features import Features
-from agent.waldur.listing import AT_ONCE, PAGE_SIZE, Listing, ListingChanged, Query
-from agent.waldur.transport import Bounds
+from agent.waldur.listing import AT_ONCE, PAGE_SIZE, Bounds, Listing, ListingChanged, Query
 
 log = logging.getLogger(__name__)
 
 OLDEST_FIRST = "created"
 TIMEOUTS = Timeouts()
 BOUNDS = Bounds()
-
-Params = Sequence[tuple[str, str]]
+PROXY_SCHEMES = ("http", "https", "socks4", "socks4a", "socks5", "socks5h")
 
 
 class WaldurClient:
@@ -54,33 +52,38 @@ class WaldurClient:
     ) -> None:
         self.url = access.url
         self.offering_uuid = offering_uuid
-        self._attempts = attempts
-        self._timeout = (timeouts.connect_s, timeouts.read_s)
         self._bounds = bounds
-        self._counter = RequestCounter()
         # So many pages are asked for at once, whatever the number of listings.
         self._threads = pool.Threads(AT_ONCE)
         self.features = Features()
-        retry = new_retry(attempts, timeouts)
-        self._once = transport.new_session(access, self._counter, retry, bounds)
-        self._repeated = transport.new_session(access, self._counter, retry.new(allowed_methods=None), bounds)
-        self._auth = auth_for(access, self._repeated)
-        for session in (self._once, self._repeated):
-            session.headers.update({"User-Agent": user_agent, "Accept": "application/json"})
-            session.auth = self._auth
+        proxy = _usable_proxy(access.proxy)
+
+        def client(url: str, mask: Mask) -> HttpClient:
+            return HttpClient(
+                url,
+                timeouts=timeouts,
+                bounds=bounds,
+                attempts=attempts,
+                verify=(access.ca_file or True) if access.verify_ssl else False,
+                proxy=proxy,
+                headers={"User-Agent": user_agent},
+                mask=mask,
+            )
+
+        self._auth = auth_for(access, client)
+        self._http = client(access.url, self._auth.mask)
 
     @property
     def sent(self) -> Counter[str]:
-        return self._counter.counts
+        return self._http.sent
 
     def close(self) -> None:
         self._threads.close()
-        self._once.close()
-        self._repeated.close()
+        self._http.close()
 
     def get(self, path: str, params: Params = ()) -> Mapping[str, Any]:
         """Return one object. Raises WaldurAnswerError where something else comes."""
-        document = self._json(self._send("GET", path, params=params), path)
+        document = self._json("GET", path, self._send("GET", path, params=params))
         if not isinstance(document, Mapping):
             raise WaldurAnswerError(f"GET {path}: the answer is not an object", method="GET", path=path)
         return document
@@ -93,13 +96,13 @@ class WaldurClient:
         self, path: str, params: Params = (), *, order: str = "", is_paged: bool = True
     ) -> Iterator[Mapping[str, Any]]:
         """Yield all items of a list once, page by page as the `Link` header says, whatever the page's size. The pages
-        after the first are asked for a few at a time, where a count tells how many there are.
+        after the first are asked for a few at a time, where a count says how many there are.
 
-        `order`: what to sort by, so that what comes or goes meanwhile moves few others; left out where the server
-        cannot. `is_paged` is false where Waldur sends the whole at once. Only the link's query is followed, so the
-        token never goes to another address than ours. Raises WaldurAnswerError where a page is not a list of objects,
-        where the pages lead in a circle or beyond the bounds, and where they hold fewer different items than were
-        announced, also when they are read once more.
+        `order`: what to sort by, so that what comes or goes while the list is read moves few others; omitted where the
+        server cannot. `is_paged` is false where Waldur sends the whole at once. Only the link's query is followed, so
+        the token never goes to another address than ours. Raises WaldurAnswerError where a page is not a list of
+        objects, where the pages lead in a circle or beyond the bounds, and where they hold fewer different items than
+        were announced, also when they are read once more.
         """
         listing = Listing(path, self._bounds, is_paged=is_paged)
         try:
@@ -131,10 +134,10 @@ class WaldurClient:
                     if listing.is_first or error.status != 404:
                         raise
                     raise listing.changed(f"it became shorter while it was read ({error.detail})") from error
-                yield from listing.items(self._json(answer, path))
+                yield from listing.items(self._json("GET", path, answer))
                 query = listing.next_page(answer)
 
-    def _page(self, path: str, query: Query) -> requests.Response:
+    def _page(self, path: str, query: Query) -> Answer:
         return self._send("GET", path, params=query)
 
     def post(self, path: str, body: Any = None, *, repeatable: bool = False) -> Any:
@@ -143,7 +146,7 @@ class WaldurClient:
         `repeatable` where sending it twice does the same as sending it once.
         """
         answer = self._send("POST", path, body={} if body is None else body, repeatable=repeatable)
-        return self._json(answer, path) if answer.content.strip() else None
+        return self._json("POST", path, answer) if answer.content.strip() else None
 
     def post_if_there(self, feature: str, path: str, body: Any = None, *, repeatable: bool = False) -> None:
         """Send a POST that not every server has. Raises WaldurLacks where it is lacking: noted and logged the first
@@ -160,7 +163,7 @@ class WaldurClient:
 
     def change(self, method: str, path: str, body: Any) -> Mapping[str, Any]:
         """Send a PATCH or PUT, which do the same when they are sent twice; return the object as it is afterwards."""
-        document = self._json(self._send(method, path, body=body, repeatable=True), path)
+        document = self._json(method, path, self._send(method, path, body=body, repeatable=True))
         if not isinstance(document, Mapping):
             raise WaldurAnswerError(f"{method} {path}: the answer is not an object", method=method, path=path)
         return document
@@ -178,72 +181,62 @@ class WaldurClient:
 
     def _send(
         self, method: str, path: str, *, params: Params = (), body: Any = None, repeatable: bool = False
-    ) -> requests.Response:
-        """Return an answer of success. A refused token is renewed and an answer cut off asked for again, once."""
-        session = self._repeated if repeatable else self._once
+    ) -> Answer:
+        """Return an answer of success. A token that is refused is renewed, once."""
         for last in (False, True):
+            authorization = self._auth.header()
             try:
-                answer = session.request(
+                answer = self._http.send(
                     method,
-                    self.url + path,
-                    params=list(params),
-                    json=body,
-                    timeout=self._timeout,
-                    allow_redirects=False,
+                    path,
+                    params=params,
+                    body=body,
+                    headers={"Authorization": authorization},
+                    is_repeatable=repeatable,
                 )
-            except (OSError, HTTPError) as error:  # requests' own errors are OSErrors
-                is_cut_off = isinstance(error, ChunkedEncodingError) and (repeatable or method == "GET")
-                if is_cut_off and not last and self._attempts > 1:
-                    log.warning("%s %s: %s; asked again", method, path, answers.cause(error))
-                    continue
-                hint = next((text for kind, text in _NO_ANSWER_HINTS.items() if isinstance(error, kind)), "")
-                raise WaldurError(
-                    f"{method} {path}: no answer from {mask_url(self.url)}: {answers.cause(error)}{hint}",
-                    method=method,
-                    path=path,
-                ) from error
-            if answer.status_code == 401 and isinstance(self._auth, OidcAuth) and not last:
-                self._auth.forget(answer.request)
-                continue
-            break
-        if answer.status_code >= 300:
+            except NoAnswer as error:
+                kinds = _NO_ANSWER_HINTS.items()
+                hint = next((text for kind, text in kinds if isinstance(error.__cause__, kind)), "")
+                raise WaldurError(f"{error}{hint}", method=method, path=path) from error
+            if last or answer.status != 401 or not self._auth.renew(authorization):
+                break
+        if answer.status >= 300:
             raise self._failure(method, path, answer)
         return answer
 
-    def _json(self, answer: requests.Response, path: str) -> Any:
-        method = answer.request.method or "GET"
+    def _json(self, method: str, path: str, answer: Answer) -> Any:
         try:
-            return answers.document(answer)
+            return answer.document()
         except TooMuchJson as error:
             hint = _NO_ANSWER_HINTS[AnswerTooLong]
             raise WaldurAnswerError(
                 f"{method} {path}: the answer of {mask_url(self.url)} cannot be read: {error}{hint}",
                 method=method,
                 path=path,
-                status=answer.status_code,
+                status=answer.status,
             ) from error
         except ValueError as error:
             kind = answer.headers.get("Content-Type", "no type")
             raise WaldurAnswerError(
-                f"{method} {path}: the answer is not JSON ({kind}): {answers.page(answer, self._auth.mask)[:80]!r}. "
+                f"{method} {path}: the answer is not JSON ({kind}): {answer.page()[:80]!r}. "
                 "Is waldur_api_url the API's address, ending in /api/?",
                 method=method,
                 path=path,
-                status=answer.status_code,
+                status=answer.status,
             ) from error
 
-    def _failure(self, method: str, path: str, answer: requests.Response) -> WaldurError:
+    def _failure(self, method: str, path: str, answer: Answer) -> WaldurError:
         """Return the error for a refusal; WaldurLacks where the endpoint is missing.
 
-        A missing object (404 too) is told in words, a missing address on a page.
+        A missing object (404 too) is reported in words, a missing address on a page.
         """
-        status, detail = answer.status_code, answers.detail(answer, self._auth.mask)
+        status, detail = answer.status, answer.detail()
         is_missing = status == 405 or (
             status == 404 and not detail.endswith(("matches the given query.", "Invalid page."))
         )
         kind = WaldurLacks if is_missing else WaldurError
         sentence = f"{method} {path}: Waldur answered {status}: {detail}"
-        hint = self._hint(answer)
+        hint = self._hint(path, answer)
         return kind(
             f"{sentence.rstrip('.')}. {hint}" if hint else sentence,
             method=method,
@@ -252,9 +245,9 @@ class WaldurClient:
             detail=detail,
         )
 
-    def _hint(self, answer: requests.Response) -> str:
+    def _hint(self, path: str, answer: Answer) -> str:
         """Return what the operator should look at; empty where Waldur's words are enough."""
-        status = answer.status_code
+        status = answer.status
         if status < 400:
             place = self._auth.mask(mask_url(answer.headers.get("Location", "nowhere")))[:200]
             return f"It leads to {place}, and redirects are not followed: check waldur_api_url"
@@ -263,16 +256,31 @@ class WaldurClient:
                 "Waldur refuses the access token of the OIDC provider: check oidc_client_id, and that Waldur "
                 "trusts this provider and knows the client's user"
             )
+        if status == 401:
+            return "The token is wrong, expired, or its user inactive: check waldur_api_token"
         if status == 404 and "html" in answer.headers.get("Content-Type", ""):
             return "The server knows no such address: is waldur_api_url right, ending in /api/?"
         if status == 403:
-            return rights.hint(urlsplit(str(answer.url)).path)
-        return _HINTS.get(status, "")
+            return rights.hint(path)
+        return ""
 
 
-_HINTS = {
-    401: "The token is wrong, expired, or its user inactive: check waldur_api_token",
-}
+def _usable_proxy(proxy: str) -> str:
+    """Return the proxy. Raises ConfigError: the libraries' own errors would show its password."""
+    if not proxy:
+        return ""
+    try:
+        place = parse_url(proxy)
+    except LocationParseError:
+        raise ConfigError(f"global_proxy {mask_url(proxy)} is not a URL") from None
+    if not place.host or (place.scheme or "http").lower() not in PROXY_SCHEMES:
+        schemes = ", ".join(PROXY_SCHEMES)
+        raise ConfigError(
+            f"global_proxy {mask_url(proxy)} is not a proxy's URL; it begins with one of {schemes}"
+        )
+    return proxy
+
+
 _NO_ANSWER_HINTS: Mapping[type[Exception], str] = {
     AnswerTooLong: ". Nothing of it is used. Check waldur_api_url, and what stands between",
     SSLError: ". If a private CA signed Waldur's certificate, name its file in the variable REQUESTS_CA_BUNDLE; "

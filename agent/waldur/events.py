@@ -24,9 +24,11 @@ DESCRIPTION = "waldur-site-cluster"
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """`uuid` is the login at the broker, `user_uuid` its virtual host."""
+    """Events of Waldur that a broker has for us."""
 
+    # The login at the broker.
     uuid: str
+    # The broker's virtual host.
     user_uuid: str
 
 
@@ -52,7 +54,7 @@ def agent_queue(client: WaldurClient, identity: str, types: Sequence[ObjectType]
 def subscription(client: WaldurClient, identity: str, object_type: ObjectType) -> Subscription:
     """Return the subscription of the token's user to a type: one for all of their offerings.
 
-    Without an identity the server has no way to find it: ours are told by their description.
+    Without an identity the server has no way to find it: ours are recognised by their description.
     """
     if identity:
         body: Mapping[str, Any] = {"observable_object_type": object_type, "description": DESCRIPTION}

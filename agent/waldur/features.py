@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """Which features a server has, and which it lacks because it is older, as its answers show.
 
-A gateway that mislays an address for a moment answers like a server that never had it (404). What was there once
+A gateway that loses an address for a moment answers like a server that never had it (404). What was there once
 is therefore never lacking, and what seems to be lacking is asked for again after a while.
 """
 

@@ -25,7 +25,7 @@ IDENTITIES = f"{FEATURE}/"
 SERVICES = "marketplace-site-agent-services/"
 BACKEND_TYPE_LENGTH = 100
 NO_SUCH_OBJECT = 404
-# Their versions are shown in Waldur.
+# Their versions are reported to Waldur.
 PACKAGES = ("celery", "kombu", "redis", "paho-mqtt", "stomp.py", "requests")
 
 
@@ -77,7 +77,7 @@ class Presence:
             self.renew(processors)
 
     def renew(self, processors: Mapping[str, str]) -> None:
-        """Tell that the processors of a service that is known live. Raises WaldurError."""
+        """Report that the processors of a known service run. Raises WaldurError."""
         for name, backend in processors.items():
             register_processor(
                 self._client, self.service, name, backend=backend, version=self._program.version
@@ -93,7 +93,9 @@ class Presence:
 
 
 def register(client: WaldurClient, program: Program, *, update: bool = True) -> str:
-    """Make the offering's identity, or bring it up to date unless told not to; return its uuid. Raises WaldurError."""
+    """Make the offering's identity, or bring it up to date unless `update` is false; return its uuid. Raises
+    WaldurError.
+    """
     name = f"agent-{client.offering_uuid}"
     body = {
         "offering": client.offering_uuid,

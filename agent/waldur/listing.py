@@ -6,16 +6,16 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any
 from urllib.parse import parse_qsl
 
-import requests
-
 from agent.core.bounded_json import values_in
 from agent.core.errors import WaldurAnswerError
+from agent.http import client
+from agent.http.answers import Answer
 from agent.waldur import pool
-from agent.waldur.transport import Bounds
 
 PAGE_SIZE = 300
 # What servers make of `page_size`, or of none: such a page may have others behind it.
@@ -29,6 +29,16 @@ AT_ONCE = 4
 PAGE = "page"
 
 Query = tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds(client.Bounds):
+    """How much is taken from Waldur: of one answer, and of a listing's pages together."""
+
+    listing_s: float = 900.0
+    listing_bytes: int = 512 * 2**20
+    listing_values: int = 10_000_000
+    listing_pages: int = 5000
 
 
 class ListingChanged(WaldurAnswerError):
@@ -76,8 +86,8 @@ class Listing:
             raise self.incomplete(f"it goes on after {len(self._asked)} pages with {self._values} values")
         if time.monotonic() > self._ends_s:
             raise self.incomplete(f"it goes on after {bounds.listing_s:g} s, {len(self._asked)} pages")
-        if pool.is_given_up():
-            raise self.incomplete("nobody waits for it any more")
+        if pool.is_abandoned():
+            raise self.incomplete("no caller waits for it any more")
         self._asked.add(query)
 
     def items(self, page: Any) -> list[Mapping[str, Any]]:
@@ -90,17 +100,18 @@ class Listing:
         self._different |= fresh.keys()
         return [item for identity, item in fresh.items() if identity not in self._returned]
 
-    def next_page(self, answer: requests.Response) -> Query | None:
+    def next_page(self, answer: Answer) -> Query | None:
         """Return what asks for the page after this one; None after the last, when all items have come."""
         self._size += len(answer.content)
         self._values += values_in(answer.content, exact_above=COUNTED_ROUGHLY)
         # The largest count counts: what left the list while it was read moved others past the page's edge.
-        told = answer.headers.get("X-Result-Count", "")
-        is_counted = told.isdecimal() and told.isascii()
-        self._announced = max(self._announced, int(told[:18]) if is_counted else 0)
-        link = answer.links.get("next", {}).get("url")
-        if link is not None:
-            query = tuple(sorted(parse_qsl(link.partition("?")[2].partition("#")[0], keep_blank_values=True)))
+        count = answer.headers.get("X-Result-Count", "")
+        is_counted = count.isdecimal() and count.isascii()
+        self._announced = max(self._announced, int(count[:18]) if is_counted else 0)
+        if answer.next_url is not None:
+            query = tuple(
+                sorted(parse_qsl(answer.next_url.partition("?")[2].partition("#")[0], keep_blank_values=True))
+            )
             if not query:
                 raise self.incomplete("the link to the next page names no page")
             return query
@@ -115,10 +126,11 @@ class Listing:
         return None
 
     def ahead(self, query: Query) -> Iterator[Query]:
-        """Yield what asks for the pages that the count tells of, from `query` on; only `query` where pages have no
+        """Yield what asks for the pages that the count announces, from `query` on; only `query` where pages have no
         numbers or no count.
 
-        Never the last one: it is asked for when all others are there, so that it tells of what came meanwhile.
+        Never the last one: it is asked for when all others are there, so that it has what came while the others were
+        read.
         """
         yield query
         number = dict(query).get(PAGE, "")
@@ -142,7 +154,7 @@ class Listing:
 
 
 def _identity(item: Mapping[str, Any]) -> str | bytes:
-    """Return what tells an item from the others of its list; of those that have no uuid a digest."""
+    """Return what distinguishes an item from the others of its list; of those that have no uuid a digest."""
     uuid = item.get("uuid")
     if isinstance(uuid, str) and uuid:
         return uuid

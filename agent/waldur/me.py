@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: MIT
-"""The user whose token the client has, and what roles may do."""
+"""The user whose token the client has, what roles may do, and the server's clock."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from typing import Any
 
 from agent.waldur import records
@@ -29,12 +30,13 @@ def whoami(client: WaldurClient) -> Me:
 
 @dataclass(frozen=True, slots=True)
 class Role:
-    """A role of the user: `expires` None where it has no end."""
+    """A role of the user."""
 
     role: str
     scope_type: str
     scope_uuid: str
     scope_name: str
+    # None where it has no end.
     expires: datetime | None
 
 
@@ -62,6 +64,17 @@ def account(client: WaldurClient) -> Account:
     )
 
 
+def server_time(client: WaldurClient) -> datetime | None:
+    """Return Waldur's time to the second, as the header of an answer names it; None where it names none. Raises
+    WaldurError.
+    """
+    text = client.header(PATH, "Date", [("field", "uuid")])
+    try:
+        return parsedate_to_datetime(text).astimezone(UTC)
+    except ValueError:
+        return None
+
+
 def rights_of_roles(client: WaldurClient) -> Mapping[str, frozenset[str]]:
     """Return what each role of the server may do, by its name: its definition, wherever it is given. Whoever has a
     token may read it (5.8.4 and later). Raises WaldurError.
@@ -76,7 +89,7 @@ def rights_of_roles(client: WaldurClient) -> Mapping[str, frozenset[str]]:
 
 
 def _role(item: Mapping[str, Any]) -> Role:
-    """Return a role. Servers leave out fields that the user may not see."""
+    """Return a role. Servers omit fields that the user may not see."""
     return Role(
         role=str(item.get("role_name") or "a role"),
         scope_type=str(item.get("scope_type") or "scope"),

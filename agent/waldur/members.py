@@ -9,8 +9,9 @@ from typing import Any
 
 from agent.core.errors import WaldurError, WaldurLacks
 from agent.core.model import OfferingUser, TeamMember
+from agent.http.client import Params
 from agent.waldur import pool, records
-from agent.waldur.client import OLDEST_FIRST, Params, WaldurClient
+from agent.waldur.client import OLDEST_FIRST, WaldurClient
 
 USER_FIELDS = ("uuid", "user_uuid", "username", "state", "runtime_state", "is_restricted", "offering_uuid")
 # What is exposed of a person is the provider's choice; 2024 servers know the first two only.
@@ -68,14 +69,14 @@ def listed_accounts(client: WaldurClient) -> Iterator[Mapping[str, Any]]:
 
 
 def if_there(
-    client: WaldurClient, feature: str, path: str, params: Params = ()
+    client: WaldurClient, feature: str, path: str, params: Params = (), *, order: str = ""
 ) -> Iterator[Mapping[str, Any]] | None:
     """Return the items of a list, None on servers that lack it, which are asked once only. Raises WaldurLacks where the
     server had it before: then a gateway is at fault, and nothing is known.
     """
     if not client.if_supported(feature):
         return None
-    items = client.pages(path, params)
+    items = client.pages(path, params, order=order)
     try:
         first = next(items, None)
     except WaldurLacks as error:

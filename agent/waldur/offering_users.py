@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any
 
 from agent.core.account_names import fold
 from agent.core.directory_actions import BeginDeletion, CompleteDeletion, FailDeletion
@@ -22,28 +21,9 @@ from agent.waldur.client import OLDEST_FIRST, Request, WaldurClient
 PATH = "marketplace-offering-users/"
 
 
-def begin_creating(client: WaldurClient, uuid: str) -> None:
-    _move(client, uuid, "begin_creating")
-
-
-def set_validation_complete(client: WaldurClient, uuid: str) -> None:
-    _move(client, uuid, "set_validation_complete")
-
-
-def set_error_creating(client: WaldurClient, uuid: str) -> None:
-    _move(client, uuid, "set_error_creating")
-
-
-def set_deleting(client: WaldurClient, uuid: str) -> None:
-    _move(client, uuid, "set_deleting")
-
-
-def set_deleted(client: WaldurClient, uuid: str) -> None:
-    _move(client, uuid, "set_deleted")
-
-
-def set_error_deleting(client: WaldurClient, uuid: str) -> None:
-    _move(client, uuid, "set_error_deleting")
+def move(client: WaldurClient, uuid: str, step: str, body: Mapping[str, str] | None = None) -> None:
+    """Do a step such as `begin_creating` with a user. Raises WaldurLacks where the server has no such step."""
+    client.post_if_there(step, f"{PATH}{uuid}/{step}/", body)
 
 
 def states(client: WaldurClient, wanted: Iterable[str]) -> dict[str, str]:
@@ -78,14 +58,6 @@ def _with_name(client: WaldurClient, name: str, customer_uuid: str) -> Iterator[
     return (records.offering_user(item) for item in client.pages(PATH, params, order=OLDEST_FIRST))
 
 
-def ask_account_linking(client: WaldurClient, uuid: str, comment: str, comment_url: str) -> None:
-    _move(client, uuid, "set_pending_account_linking", {"comment": comment, "comment_url": comment_url})
-
-
-def ask_validation(client: WaldurClient, uuid: str, comment: str, comment_url: str) -> None:
-    _move(client, uuid, "set_pending_additional_validation", {"comment": comment, "comment_url": comment_url})
-
-
 def assign_username(client: WaldurClient, user: OfferingUser, username: str) -> OfferingUser:
     """Write the name and return the user as Waldur has it then (OK). Raises WaldurAnswerError where it is not kept."""
     path = f"{PATH}{user.uuid}/"
@@ -99,12 +71,8 @@ def assign_username(client: WaldurClient, user: OfferingUser, username: str) -> 
     return replace(user, username=seen.username, state=seen.state)
 
 
-def _move(client: WaldurClient, uuid: str, step: str, body: dict[str, Any] | None = None) -> None:
-    client.post_if_there(step, f"{PATH}{uuid}/{step}/", body)
-
-
 ACTIONS: Mapping[type[WaldurAction], Request] = {
-    BeginDeletion: lambda client, a: set_deleting(client, a.offering_user),
-    CompleteDeletion: lambda client, a: set_deleted(client, a.offering_user),
-    FailDeletion: lambda client, a: set_error_deleting(client, a.offering_user),
+    BeginDeletion: lambda client, a: move(client, a.offering_user, "set_deleting"),
+    CompleteDeletion: lambda client, a: move(client, a.offering_user, "set_deleted"),
+    FailDeletion: lambda client, a: move(client, a.offering_user, "set_error_deleting"),
 }

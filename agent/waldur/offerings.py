@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from agent.core.errors import WaldurAnswerError, WaldurError, WaldurLacks
@@ -17,7 +16,10 @@ UNIQUENESS = "check_unique_backend_id"
 # A server that has no catalogue of QoS (before 8.1) leaves `qos_profiles` out.
 FIELDS = (
     "uuid",
+    "name",
+    "state",
     "customer_uuid",
+    "customer_name",
     "components",
     "partitions",
     "qos_profiles",
@@ -47,25 +49,8 @@ def facts(client: WaldurClient) -> OfferingFacts:
         ) from error
 
 
-@dataclass(frozen=True, slots=True)
-class Summary:
-    """The offering as people know it."""
-
-    name: str
-    state: str
-    customer_name: str
-
-
-def summary(client: WaldurClient) -> Summary:
-    """Return the offering's name, state and provider. Raises WaldurError as `facts` does."""
-    facts(client)
-    wanted = ("name", "state", "customer_name")
-    record = client.get(f"{PATH}{client.offering_uuid}/", [("field", name) for name in wanted])
-    return Summary(*(str(record.get(name) or "") for name in wanted))
-
-
 def plan_quotas(client: WaldurClient, plan_uuid: str) -> dict[str, int]:
-    """Return the amounts of a plan's fixed components, zeros left out."""
+    """Return the amounts of a plan's fixed components, without zeros."""
     return records.quotas(client.get(f"marketplace-plans/{plan_uuid}/", [("field", "quotas")]))
 
 

@@ -71,7 +71,7 @@ def approve(client: WaldurClient, order_uuid: str) -> None:
 
 
 def reject(client: WaldurClient, order_uuid: str, comment: str) -> None:
-    """Reject an order that waits for approval. `comment` is shown to its consumer; servers of 2024 take none."""
+    """Reject an order that waits for approval. Waldur shows `comment` to its consumer; servers of 2024 take none."""
     body = {"provider_rejection_comment": comment} if comment else {}
     _move(client, order_uuid, "reject_by_provider", body, ends_in=OrderState.REJECTED)
 

@@ -36,7 +36,7 @@ def desired_settings(document: Mapping[str, Any], usual: LimitType | None = None
     Raises PlanRefused.
     """
     if document.get("action") != ACTION:
-        raise PlanRefused(f"its action is {_shown(document.get('action'))}, and {ACTION} is known only")
+        raise PlanRefused(f"its action is {_brief(document.get('action'))}, and {ACTION} is known only")
     account = document.get("backend_id")
     if not isinstance(account, str) or not account.strip():
         raise PlanRefused("it has no backend_id")
@@ -45,10 +45,10 @@ def desired_settings(document: Mapping[str, Any], usual: LimitType | None = None
         raise PlanRefused("its settings are no object")
     resets = settings.get("reset_raw_usage", False)
     if not isinstance(resets, bool):
-        raise PlanRefused(f"its reset_raw_usage is {_shown(resets)}, not true or false")
+        raise PlanRefused(f"its reset_raw_usage is {_brief(resets)}, not true or false")
     fairshare = settings.get("fairshare")
     if fairshare is not None:
-        # 0 is none: no share at all would stop the account for good.
+        # 0 is none: no share at all would stop the account permanently.
         fairshare = _number("fairshare", fairshare, FAIRSHARE_AT_MOST) or None
     return DesiredSettings(account.strip(), fairshare, _limits(settings, usual), resets)
 
@@ -65,10 +65,10 @@ def written_at(document: Mapping[str, Any], now: datetime) -> datetime:
         found = datetime.fromisoformat(str(text))
         found = found.astimezone(UTC).replace(tzinfo=None) if found.tzinfo else found
     except (ValueError, OverflowError) as error:
-        raise PlanRefused(f"its timestamp is {_shown(text)}, which is no date and time") from error
+        raise PlanRefused(f"its timestamp is {_brief(text)}, which is no date and time") from error
     if is_to_come(found, now):
         raise PlanRefused(
-            f"its timestamp is {_shown(text)}, which is to come: a clock is wrong, Waldur's or the one here ({now} UTC)"
+            f"its timestamp is {_brief(text)}, which is to come: a clock is wrong, Waldur's or the one here ({now} UTC)"
         )
     return found
 
@@ -88,7 +88,7 @@ def _limits(settings: Mapping[str, Any], usual: LimitType | None) -> dict[LimitT
         if not values:
             continue
         if named not in (None, limit_type):
-            raise PlanRefused(f"its limit_type is {_shown(named)}, and its limits are {key}")
+            raise PlanRefused(f"its limit_type is {_brief(named)}, and its limits are {key}")
         found[limit_type] = _by_tres(key, values)
     return found
 
@@ -100,7 +100,7 @@ def _by_tres(key: str, values: Any) -> dict[str, int]:
         raise PlanRefused(f"its {key} name {len(values)} TRES; more than {TRES_AT_MOST} cannot be right")
     twice = [tres for tres, times in Counter(map(str.lower, values)).items() if times > 1]
     if twice:
-        raise PlanRefused(f"its {key} name {_shown(twice[0])} twice, in capitals and without")
+        raise PlanRefused(f"its {key} name {_brief(twice[0])} twice, in capitals and without")
     return {tres: _number(f"{key} {tres}", value, LIMIT_AT_MOST) for tres, value in values.items()}
 
 
@@ -117,10 +117,10 @@ def _number(what: str, value: Any, at_most: int) -> int:
             raise ValueError
     except (ValueError, ArithmeticError) as error:
         raise PlanRefused(
-            f"its {what} is {_shown(value)}: a whole number from 0 to {at_most} is needed"
+            f"its {what} is {_brief(value)}: a whole number from 0 to {at_most} is needed"
         ) from error
     return int(number)
 
 
-def _shown(value: Any) -> str:
+def _brief(value: Any) -> str:
     return repr(value)[:60]

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,10 +28,11 @@ def granularity(client: WaldurClient, policy_uuid: str) -> Granularity | None:
 
 @dataclass(frozen=True, slots=True)
 class PeriodicPolicy:
-    """A policy as Waldur shows it. `values`: its fields by API name, as they came."""
+    """A policy as Waldur shows it."""
 
     uuid: str
     granularity: Granularity | None
+    # Its fields by API name, as they came.
     values: Mapping[str, Any]
 
 
@@ -61,8 +63,6 @@ def report(
     """Report what came of a policy's settings; an empty `error` is success. `is_emulated`: they were meant for an
     emulator. Servers before 8.0 have no such call.
     """
-    if not client.if_supported(REPORT):
-        return
     body = {
         "resource_uuid": resource_uuid,
         "success": not error,
@@ -70,8 +70,5 @@ def report(
         "mode": "emulator" if is_emulated else "production",
         "commands_executed": list(commands),
     }
-    try:
-        client.post(f"{PATH}{policy_uuid}/{REPORT}/", body, repeatable=True)
-        client.features.note_there(REPORT)
-    except WaldurLacks as lacking:
-        client.note_missing(REPORT, lacking)
+    with suppress(WaldurLacks):
+        client.post_if_there(REPORT, f"{PATH}{policy_uuid}/{REPORT}/", body, repeatable=True)

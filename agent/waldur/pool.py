@@ -20,11 +20,11 @@ from agent.http.connections import POOL_SIZE
 Key = TypeVar("Key", bound=Hashable)
 Answer = TypeVar("Answer")
 
-# Set once nobody waits any more for what the calls of this context read.
+# Set once no caller waits any more for what the calls of this context read.
 _given_up: ContextVar[threading.Event | None] = ContextVar("given_up", default=None)
 
 
-class Beside(Protocol):
+class StartCall(Protocol):
     """Starts a call in a thread of its own, and returns what will have its answer."""
 
     def __call__(self, ask: Callable[[], Answer]) -> Future[Answer]: ...
@@ -116,7 +116,7 @@ class Ahead(Generic[Key, Answer]):
         """
         wanted = list(islice(keys, self._at_once + 1))
         if self._under_way and wanted and wanted[0] not in self._under_way:
-            # Foreseen wrongly: from now on one at a time.
+            # The caller takes others than those that were started: from now on one at a time.
             self._at_once, wanted = 0, wanted[:1]
         if len(wanted) == 1 and not self._under_way:
             return
@@ -141,9 +141,9 @@ class Ahead(Generic[Key, Answer]):
 
 
 @contextmanager
-def beside(at_once: int) -> Iterator[Beside]:
-    """Have calls run beside those of the body. Where the body fails, those that still run are not waited for: their
-    listings end with the next page.
+def calls_in_threads(at_once: int) -> Iterator[StartCall]:
+    """Run calls at the same time as those of the body. Where the body fails, those that still run are not waited for:
+    their listings end with the next page.
     """
     pool, given_up = ThreadPoolExecutor(max_workers=at_once), threading.Event()
 
@@ -161,7 +161,7 @@ def beside(at_once: int) -> Iterator[Beside]:
     pool.shutdown()
 
 
-def is_given_up() -> bool:
-    """Return whether nobody waits any more for what is read here."""
+def is_abandoned() -> bool:
+    """Return whether no caller waits any more for what is read here."""
     event = _given_up.get()
     return event is not None and event.is_set()

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from agent.core.directory import ProviderGroup
-from agent.core.errors import WaldurAnswerError, WaldurLacks
-from agent.waldur import records
+from agent.core.errors import WaldurAnswerError
+from agent.waldur import members, records
 from agent.waldur.client import OLDEST_FIRST, WaldurClient
 
 PATH = "marketplace-service-provider-project-groups/"
@@ -20,22 +20,15 @@ def listed(client: WaldurClient) -> list[ProviderGroup] | None:
 
     Raises WaldurError, also where the listing is not whole or a group cannot be understood.
     """
-    if not client.if_supported(FEATURE):
-        return None
     params = [("provider_offering_uuid", client.offering_uuid)]
-    try:
-        found = [_group(item) for item in client.pages(PATH, params, order=OLDEST_FIRST)]
-    except WaldurLacks as error:
-        client.note_missing(FEATURE, error)
-        return None
-    client.features.note_there(FEATURE)
-    return found
+    items = members.if_there(client, FEATURE, PATH, params, order=OLDEST_FIRST)
+    return None if items is None else [_group(item) for item in items]
 
 
 def _group(item: Mapping[str, Any]) -> ProviderGroup:
-    name, gid, members = item.get("name"), item.get("gid"), item.get("members")
+    name, gid, people = item.get("name"), item.get("gid"), item.get("members")
     is_number = gid is None or (isinstance(gid, int) and not isinstance(gid, bool))
-    are_names = isinstance(members, list) and all(isinstance(member, str) for member in members)
+    are_names = isinstance(people, list) and all(isinstance(person, str) for person in people)
     if not (isinstance(name, str) and name and is_number and are_names):
         raise WaldurAnswerError(
             f"GET {PATH}: group {item.get('uuid')} has no name, number or members that can be understood",
@@ -46,14 +39,14 @@ def _group(item: Mapping[str, Any]) -> ProviderGroup:
     return ProviderGroup(
         name=name,
         gid=gid,
-        members=frozenset(filter(None, members or ())),
+        members=frozenset(filter(None, people or ())),
         offerings=_offerings(item.get("offerings")),
         organization=slug if isinstance(slug, str) else "",
     )
 
 
 def _offerings(rows: object) -> frozenset[str] | None:
-    """Return the offerings at which the project has resources; None where the answer does not tell."""
+    """Return the offerings at which the project has resources; None where the answer does not say so."""
     if not isinstance(rows, list):
         return None
     uuids = [records.hex_text(row, "uuid") if isinstance(row, Mapping) else "" for row in rows]

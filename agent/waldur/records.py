@@ -137,7 +137,10 @@ def offering(record: Json, offering_uuid: str) -> OfferingFacts:
     catalogue = _names(_maps(record, "qos_profiles", "an offering"), "name")
     return OfferingFacts(
         uuid=offering_uuid,
+        name=_text(record, "name"),
+        state=_text(record, "state"),
         customer_uuid=hex_text(record, "customer_uuid"),
+        customer_name=_text(record, "customer_name"),
         components=tuple(
             WaldurComponent(
                 uuid=_text(item, "uuid"), type=_required(item, "type", "a component"), fields=dict(item)
@@ -156,13 +159,13 @@ def _names(items: list[Json], key: str) -> tuple[str, ...]:
 
 
 def _moved_options(record: Json) -> Json:
-    """Return the options that servers of 2024 keep beside the secrets (5.8.4), and nothing else of what is there."""
+    """Return the options that servers of 2024 keep along with the secrets (5.8.4), and nothing else from there."""
     secret = _map(record, "secret_options")
     return {name: secret[name] for name in OPTIONS_AMONG_SECRETS if name in secret}
 
 
 def quotas(record: Json) -> dict[str, int]:
-    """Return the amounts of a plan's components, zeros left out. Raises WaldurAnswerError."""
+    """Return the amounts of a plan's components, without zeros. Raises WaldurAnswerError."""
     try:
         amounts = {name: float(amount or 0) for name, amount in _map(record, "quotas").items()}
         return {name: int(amount) for name, amount in amounts.items() if amount}

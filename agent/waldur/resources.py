@@ -12,18 +12,19 @@ from agent.core.model import Resource, ResourceState
 from agent.core.waldur_actions import (
     ClaimAccount,
     FailResource,
+    MarkAllocationOk,
     MarkResourceOk,
     MemberStatus,
     RefreshLastSync,
     ReleaseAccount,
     ReportLimits,
     ReportMembers,
-    SettleAllocation,
     WaldurAction,
 )
+from agent.http.client import Params
 from agent.http.connections import POOL_SIZE
 from agent.waldur import pool, records
-from agent.waldur.client import OLDEST_FIRST, Params, Request, WaldurClient
+from agent.waldur.client import OLDEST_FIRST, Request, WaldurClient
 
 # One list page costs less than this many single requests.
 LIST_FROM = 3
@@ -144,13 +145,13 @@ def allocation_state(client: WaldurClient, resource_uuid: str) -> str:
     return str(details.get("state") or "")
 
 
-def settle_allocation(client: WaldurClient, resource_uuid: str) -> None:
+def mark_allocation_ok(client: WaldurClient, resource_uuid: str) -> None:
     """Set the object behind a resource of a 2024 server to OK; else that server fails the next update by itself.
 
     `ok` alone: legal in every state, and twice. `creating` before it is not, after an update (409).
     """
     path = f"marketplace-slurm-remote/{resource_uuid}/set_state/"
-    client.post_if_there(SettleAllocation.feature, path, {"state": "ok"}, repeatable=True)
+    client.post_if_there(MarkAllocationOk.feature, path, {"state": "ok"}, repeatable=True)
 
 
 def metadata_of(client: WaldurClient, uuids: Iterable[str]) -> Mapping[str, Mapping[str, Any]]:
@@ -182,18 +183,8 @@ def set_metadata(
         client.post(f"{PATH}{resource_uuid}/set_backend_metadata/", body, repeatable=True)
 
 
-def refresh_last_sync(client: WaldurClient, resource_uuid: str) -> None:
-    """Say that the resource was seen to be in step now. Raises WaldurLacks with servers before mid-2025."""
-    _post_if_there(client, resource_uuid, "refresh_last_sync", {})
-
-
-def mark_ok(client: WaldurClient, resource_uuid: str) -> None:
-    """Set an erred resource OK and forget its error. Raises WaldurLacks with servers before mid-2025."""
-    _post_if_there(client, resource_uuid, "set_as_ok", {})
-
-
 def report_members(client: WaldurClient, resource_uuid: str, statuses: Iterable[MemberStatus]) -> None:
-    """Show in Waldur how far single members are on the cluster; others keep what was told of them (8.1). Raises
+    """Report to Waldur how far single members are on the cluster; others keep what was reported of them (8.1). Raises
     WaldurError: 409 where the offering does not want it.
     """
     entries = [
@@ -222,9 +213,10 @@ ACTIONS: Mapping[type[WaldurAction], Request] = {
     ClaimAccount: lambda client, a: set_backend_id(client, a.resource, a.account),
     ReleaseAccount: lambda client, a: set_backend_id(client, a.resource, ""),
     ReportLimits: lambda client, a: set_limits(client, a.resource, dict(a.limits)),
-    SettleAllocation: lambda client, a: settle_allocation(client, a.resource),
+    MarkAllocationOk: lambda client, a: mark_allocation_ok(client, a.resource),
     FailResource: lambda client, a: fail(client, a.resource, a.message),
-    MarkResourceOk: lambda client, a: mark_ok(client, a.resource),
-    RefreshLastSync: lambda client, a: refresh_last_sync(client, a.resource),
+    # Both with servers since mid-2025; the first forgets the error, too.
+    MarkResourceOk: lambda client, a: _post_if_there(client, a.resource, "set_as_ok", {}),
+    RefreshLastSync: lambda client, a: _post_if_there(client, a.resource, "refresh_last_sync", {}),
     ReportMembers: lambda client, a: report_members(client, a.resource, a.statuses),
 }

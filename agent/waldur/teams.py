@@ -23,7 +23,7 @@ from agent.waldur.client import OLDEST_FIRST, WaldurClient
 
 PROVIDERS = "marketplace-service-providers/"
 LIMITS = "component-user-usage-limits/"
-# Servers of 2024 send all fields. `created` tells two grants of one role apart.
+# Servers of 2024 send all fields. `created` distinguishes two grants of one role.
 PERMISSION_FIELDS = ("user_uuid", "project_uuid", "role", "role_name", "created")
 PERSON = ("uuid", "username", "email")
 VALID_S = 3600.0
@@ -119,18 +119,18 @@ def of_resources(
 def accounts_of_projects(client: WaldurClient) -> Mapping[str, ProjectAccounts]:
     """Return service and course accounts by project uuid; empty on servers without them. Raises WaldurError."""
     active: dict[str, set[str]] = defaultdict(set)
-    unsettled: dict[str, set[str]] = defaultdict(set)
+    in_transition: dict[str, set[str]] = defaultdict(set)
     ended: dict[str, set[str]] = defaultdict(set)
     for item in members.listed_accounts(client):
         state, name = item.get("state"), item.get("username")
         if isinstance(name, str) and name:
-            kind = {IN_USE: active, ENDED: ended}.get(str(state), unsettled)
+            kind = {IN_USE: active, ENDED: ended}.get(str(state), in_transition)
             kind[records.hex_text(item, "project_uuid")].add(name)
     return {
         project: ProjectAccounts(
-            frozenset(active[project]), frozenset(unsettled[project]), frozenset(ended[project])
+            frozenset(active[project]), frozenset(in_transition[project]), frozenset(ended[project])
         )
-        for project in {*active, *unsettled, *ended}
+        for project in {*active, *in_transition, *ended}
     }
 
 

@@ -27,7 +27,7 @@ BULK = "set_user_usages"
 DATE = "date"
 DATES = "usage of past months"
 # The oldest server that is known to have this has dates of usage, too; those of 2024 have neither.
-DATES_SHOWN_BY = "user-attribute-config/"
+DATES_KNOWN_BY = "user-attribute-config/"
 # Waldur 8.0: a provider's token may not change what was billed.
 BACKFILL = "backfilling past billing periods"
 # Words of a refusal: `field: why`, or a sentence about the whole request.
@@ -150,7 +150,7 @@ def takes_dates(client: WaldurClient) -> bool:
     if features.has(DATES) or features.lacks(DATES):
         return features.has(DATES)
     try:
-        client.get(f"{OFFERING_PATH}{client.offering_uuid}/{DATES_SHOWN_BY}")
+        client.get(f"{OFFERING_PATH}{client.offering_uuid}/{DATES_KNOWN_BY}")
     except WaldurLacks as error:
         client.note_missing(DATES, error)
         return False

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Carrying actions out under the lock of all writers, and telling what would be run.
+"""Carrying actions out under the lock of all writers, and listing what would be run.
 
 What MAM holds is read under the lock before anything is changed, so that only what is missing is done: a deposit is
 the difference to what the funds hold at that moment. A command that began before us holds the lock until it ends,
@@ -49,12 +49,12 @@ class Writer:
                 outcomes += Batch(locked, self._written_funds, self._default_account).carried_out(usable)
         return outcomes
 
-    def shown(self, actions: Sequence[ClusterAction]) -> list[str]:
+    def commands(self, actions: Sequence[ClusterAction]) -> list[str]:
         """Return what `apply` would run now, as a shell takes it. Raises BackendError."""
         usable, _ = _checked(actions)
         if not usable:
             return []
-        return commands.shown(
+        return commands.as_shell_lines(
             usable,
             self._written_funds.read(),
             lambda words: self._runner.argv((self._programs.path(words[0]), *words[1:])),

@@ -7,16 +7,11 @@ import hashlib
 import os
 import re
 import shutil
-from collections import Counter
-from collections.abc import Sequence
 from dataclasses import replace
 
-from agent.core.actions import ClusterAction
 from agent.core.errors import BackendError, BackendUnavailable
 from agent.core.model import AllocationSpec, Health, Snapshot
-from agent.core.plans import Outcome
-from agent.core.usage import Usage, UsageQuery
-from backends.base import BackendContext, Scope
+from backends.base import BackendContext
 from backends.lock import WriteLock
 from backends.moab import columns
 from backends.moab.apply import Writer
@@ -35,6 +30,8 @@ VERSION = re.compile(r"\d+(?:\.\d+)+")
 class MoabBackend:
     """Accounts, members, deposits and charges by the mam- commands."""
 
+    charged = "what jobs were charged"
+
     def __init__(self, settings: MoabSettings, context: BackendContext) -> None:
         settings = replace(
             settings, cluster_name=settings.cluster_name or context.seen_cluster or DEFAULT_CLUSTER
@@ -48,52 +45,27 @@ class MoabBackend:
         # Those with another state_dir meet at the file of the same programs, in the folder of the host.
         shared = context.lock_dir / f"writes-mam-{_place(settings)}.lock" if context.lock_dir else None
         self._lock = WriteLock(context.state_dir, "mam", shared=shared, is_urgent=context.is_urgent)
-        unshown = context.marks(f"mam-{_place(settings)}", "fund not shown")
-        written_funds = WrittenFunds(self._reader.ledger, self._reader.funds_of, unshown)
-        self._writer = Writer(
+        unlisted = context.marks(f"mam-{_place(settings)}", "fund not shown")
+        written_funds = WrittenFunds(self._reader.ledger, self._reader.funds_of, unlisted)
+        writer = Writer(
             self._runner,
             self._programs,
             self._lock,
             written_funds=written_funds,
             default_account=settings.default_account,
         )
-
-    @property
-    def cluster(self) -> str:
-        return self._settings.cluster_name
-
-    @property
-    def default_account(self) -> str:
-        return self._settings.default_account
-
-    @property
-    def executed(self) -> Counter[str]:
-        return self._runner.executed
-
-    def observe(self, scope: Scope = Scope()) -> Snapshot:
-        return self._reader.observe(scope)
+        self.cluster = settings.cluster_name
+        self.default_account = settings.default_account
+        self.executed = self._runner.executed
+        self.observe = self._reader.observe
+        self.prepare = self._lock.check
+        self.apply = writer.apply
+        self.commands = writer.commands
+        self.usage = self._records.usage
+        self.usage_command = self._records.command
 
     def canonical(self, spec: AllocationSpec, snapshot: Snapshot) -> AllocationSpec:
         return canonical(self._settings, spec, snapshot)
-
-    def prepare(self) -> None:
-        self._lock.check()
-
-    def apply(self, actions: Sequence[ClusterAction]) -> Sequence[Outcome]:
-        return self._writer.apply(actions)
-
-    def commands(self, actions: Sequence[ClusterAction]) -> Sequence[str]:
-        return self._writer.shown(actions)
-
-    def usage(self, query: UsageQuery) -> Usage:
-        return self._records.usage(query)
-
-    @property
-    def charged(self) -> str:
-        return "what jobs were charged"
-
-    def usage_command(self, query: UsageQuery, account: str) -> str:
-        return self._records.command(query, account)
 
     def check(self) -> Health:
         """Version, and whether each list can be read with all of its columns. Raises BackendUnavailable where MAM does

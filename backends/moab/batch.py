@@ -146,11 +146,11 @@ class Batch:
         name = action.account
         if name in self._ledger.accounts:
             return None
-        if funds := self._ledger.left_behind(name):
-            told = ", ".join(f"{fund.id} ({fund.balance} left of {fund.allocated})" for fund in funds)
+        if funds := self._ledger.funds_of_deleted(name):
+            listed = ", ".join(f"{fund.id} ({fund.balance} left of {fund.allocated})" for fund in funds)
             return BackendError(
-                f"account {name} cannot be made: MAM has funds of an account of this name that is gone: {told}. Delete "
-                "them (mam-delete-fund -f) or make the account by hand, so that nobody gets what is not theirs"
+                f"account {name} cannot be made: MAM has funds of an account of this name that is gone: {listed}. "
+                "Delete them (mam-delete-fund -f) or make the account by hand, so that it gets no funds of another one"
             )
         words = commands.create_account(action, self._default_account)
         return self._run(attempt, words, lambda ledger: name in ledger.accounts)
@@ -167,12 +167,12 @@ class Batch:
         return error
 
     def _delete(self, attempt: Attempt, action: DeleteAccount) -> BackendError | None:
-        """Its funds first: without its account a fund may be open to everybody, and nobody would look for it again."""
+        """Its funds first: without its account a fund may be open to everybody, and no later pass would look for it."""
         name = action.account
         if error := self._look() if self._touched else None:
             return error
         ledger = self._ledger
-        if names := sorted(ledger.below(name) | set(ledger.users_of(name))):
+        if names := sorted(ledger.key_path(name) | set(ledger.users_of(name))):
             return NotEmpty(f"account {name} is not empty: {', '.join(names[:5])} would lose access with it")
         for fund in ledger.funds_of(name):
             words = commands.delete_fund(fund.id)
@@ -200,8 +200,8 @@ class Batch:
             return error
         funds = self._ledger.funds_of(name)
         if not funds:
-            return self._written_funds.unshown(name)
-        if error := self._written_funds.shown(name):
+            return self._written_funds.mark_unlisted(name)
+        if error := self._written_funds.mark_listed(name):
             return error
         held = self._ledger.limits(name)[DEPOSIT]
         before = dict(action.before).get(DEPOSIT)

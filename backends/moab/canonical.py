@@ -20,6 +20,7 @@ from backends.moab.schema import MoabSettings
 
 def canonical(settings: MoabSettings, spec: AllocationSpec, snapshot: Snapshot) -> AllocationSpec:
     members = tuple(dict.fromkeys(fold(user) for user in spec.members))
+    observed = snapshot.accounts.get(fold(spec.account.name))
     return replace(
         spec,
         account=_account(spec.account, fold(spec.account.parent)),
@@ -32,13 +33,8 @@ def canonical(settings: MoabSettings, spec: AllocationSpec, snapshot: Snapshot) 
         default_qos="",
         own_qos=None,
         state=_state(settings, spec.requested),
-        notes=(*spec.notes, *_notes(settings, spec, members), *_remarks(spec, snapshot)),
+        notes=(*spec.notes, *_notes(settings, spec, members), *(observed.remarks if observed else ())),
     )
-
-
-def _remarks(spec: AllocationSpec, snapshot: Snapshot) -> tuple[str, ...]:
-    standing = snapshot.accounts.get(fold(spec.account.name))
-    return standing.remarks if standing else ()
 
 
 def _account(spec: AccountSpec, parent: str) -> AccountSpec:
@@ -48,25 +44,25 @@ def _account(spec: AccountSpec, parent: str) -> AccountSpec:
 
 
 def _state(settings: MoabSettings, requested: RequestedState) -> StateSpec:
-    """Where the site lets us: active, but for what Waldur has paused or downscaled. Else it is only told."""
+    """Where the site lets us: active, but for what Waldur has paused or downscaled. Else it is only reported."""
     if not (settings.deactivate_when_paused or settings.deactivate_when_downscaled):
-        return StateSpec(is_told=True)
+        return StateSpec(is_always_reported=True)
     closed = (settings.deactivate_when_paused and requested.paused) or (
         settings.deactivate_when_downscaled and requested.downscaled
     )
-    return StateSpec(submission=not closed, is_told=True)
+    return StateSpec(submission=not closed, is_always_reported=True)
 
 
 def _notes(settings: MoabSettings, spec: AllocationSpec, members: tuple[str, ...]) -> Iterator[str]:
     requested = spec.requested
     for name, value in spec.limits.items():
         if name != DEPOSIT:
-            yield f"limit {name}={value} is left out: MOAB knows no limit but {DEPOSIT}"
+            yield f"limit {name}={value} is skipped: MOAB knows no limit but {DEPOSIT}"
     for user in members:
         if not is_usable(user):
-            yield f"member {user!r} is left out: no name that MOAB can take"
+            yield f"member {user!r} is skipped: no name that MOAB can take"
     if requested.qos or requested.partition or requested.offering_partitions:
-        yield "QoS and partitions are left out: MOAB Accounting Manager has neither"
+        yield "QoS and partitions are skipped: MOAB Accounting Manager has neither"
     for word, is_so, is_kept in (
         ("paused", requested.paused, settings.deactivate_when_paused),
         ("downscaled", requested.downscaled, settings.deactivate_when_downscaled),

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
 """Whether this MAM has the columns that are asked for. Releases and sites differ in them, and MAM then refuses the
-whole list: so each is asked for alone, to tell an operator which one it is.
+whole list: so each is asked for alone, to name it to the operator.
 """
 
 from __future__ import annotations
@@ -30,7 +30,9 @@ def missing(runner: Runner, programs: Programs) -> Iterator[str]:
         if _read(runner, programs, what, columns).returncode == 0:
             continue
         answers = {column: _read(runner, programs, what, (column,)) for column in columns}
-        refused = {column: found for column, found in answers.items() if _is_refused(found)}
+        refused = {
+            column: found for column, found in answers.items() if found.returncode and not is_denied(found)
+        }
         if len(refused) < len(columns):
             for column, found in refused.items():
                 yield (
@@ -43,7 +45,3 @@ def missing(runner: Runner, programs: Programs) -> Iterator[str]:
 def _read(runner: Runner, programs: Programs, what: str, columns: tuple[str, ...]) -> Completed:
     moment = MOMENT if what == "usagerecords" else ()
     return runner.read((*programs.listing(what, columns), *moment))
-
-
-def _is_refused(found: Completed) -> bool:
-    return found.returncode != 0 and not is_denied(found)

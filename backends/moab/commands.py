@@ -123,7 +123,9 @@ def wanted_deposit(action: SetLimits) -> int:
     return limits[DEPOSIT]
 
 
-def shown(actions: Sequence[ClusterAction], ledger: Ledger, argv: Argv, default_account: str) -> list[str]:
+def as_shell_lines(
+    actions: Sequence[ClusterAction], ledger: Ledger, argv: Argv, default_account: str
+) -> list[str]:
     """Return what `apply` would run for these actions in this state, each as a shell takes it. `argv`: words as they
     are run.
     """

@@ -24,9 +24,10 @@ class Move:
 
 @dataclass(frozen=True, slots=True)
 class Moves:
-    """`missing`: what should be taken out as well, and is spent."""
+    """What is deposited and withdrawn."""
 
     moves: tuple[Move, ...] = ()
+    # What should be taken out as well, and is spent.
     missing: Decimal = ZERO
 
 

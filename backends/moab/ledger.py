@@ -19,20 +19,23 @@ ZERO = Decimal(0)
 
 @dataclass(frozen=True, slots=True)
 class MamAccount:
-    """`users`: spelling by folded name, whether they are active members or not."""
+    """An account of MAM."""
 
     name: str
     organization: str = ""
     active: bool = True
+    # Spelling by folded name, whether they are active members or not.
     users: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Fund:
-    """`allocated`: all that was deposited and not withdrawn, whatever was charged since; `balance`: what is left."""
+    """Credit of one account."""
 
     id: int
+    # All that was deposited and not withdrawn, whatever was charged since.
     allocated: Decimal
+    # What is left.
     balance: Decimal
     constraints: str = ""
 
@@ -45,12 +48,13 @@ class Fund:
 
 @dataclass(frozen=True)
 class Ledger:
-    """`accounts` by folded name; `funds` of accounts by the spelling of their constraint, lowest id first.
-    `uncounted`: for people, the funds that an account shares or has for a part of it only.
-    """
+    """What MAM holds."""
 
+    # By folded name.
     accounts: Mapping[str, MamAccount] = field(default_factory=dict)
+    # Of accounts, by the spelling of their constraint, lowest id first.
     funds: Mapping[str, tuple[Fund, ...]] = field(default_factory=dict)
+    # For people, the funds that an account shares or has for a part of it only.
     uncounted: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def spelled(self, account: str) -> str:
@@ -74,7 +78,7 @@ class Ledger:
             self.uncounted,
         )
 
-    def below(self, account: str) -> frozenset[str]:
+    def key_path(self, account: str) -> frozenset[str]:
         """Return the accounts that have this one as their organization."""
         return frozenset(name for name in self.accounts if self.parent(name) == account)
 
@@ -123,8 +127,8 @@ class Ledger:
             found.append(f"funds that are not for it alone are not counted: {', '.join(others)}")
         return tuple(found)
 
-    def left_behind(self, account: str) -> tuple[Fund, ...]:
-        """Return funds with something in them, or in their past, of an account that is not there."""
+    def funds_of_deleted(self, account: str) -> tuple[Fund, ...]:
+        """Return the funds of an account that does not exist any more which have, or had, something in them."""
         if account in self.accounts:
             return ()
         return tuple(fund for fund in self.funds_of(account) if fund.allocated or fund.balance)

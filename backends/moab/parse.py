@@ -82,7 +82,7 @@ def default_accounts(stdout: str) -> dict[str, str]:
     """
     found = {fold(name): fold(account) for _, (name, account) in _rows("mam-list-users", stdout, 2)}
     if not found:
-        raise ParseError("mam-list-users", "", "nobody is listed, and whoever asks should be")
+        raise ParseError("mam-list-users", "", "no user is listed, and whoever asks should be")
     return found
 
 
@@ -110,7 +110,7 @@ def amount(command: str, text: str, line: str) -> Decimal:
 
 
 def _members(text: str) -> dict[str, str]:
-    """`ann,-bob,^eve`: an inactive member and an administrator are members; ANY is nobody by name."""
+    """`ann,-bob,^eve`: an inactive member and an administrator are members; ANY is not the name of a user."""
     names = (word.strip().lstrip("^+-") for word in text.split(","))
     return {fold(name): name for name in names if name and name.lower() not in RESERVED}
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from agent.core.model import Component
-from backends.base import BackendContext, KnownComponents, Parsed
+from backends.base import Backend, BackendContext, KnownComponents, Parsed
 from backends.moab import components, schema
 from backends.moab.backend import MoabBackend
 from backends.moab.programs import Programs
@@ -16,7 +16,7 @@ from backends.moab.schema import MoabSettings
 
 
 class MoabPlugin:
-    setting_keys = schema.SETTING_KEYS
+    settings = MoabSettings
     homes_on_head_node = False
 
     def parse(self, raw: Mapping[str, Any], path: str) -> Parsed:
@@ -36,7 +36,7 @@ class MoabPlugin:
             "moab_bin_path, or serve this queue on the head node"
         )
 
-    def connect(self, settings: MoabSettings, context: BackendContext) -> MoabBackend:
+    def connect(self, settings: MoabSettings, context: BackendContext) -> Backend:
         return MoabBackend(settings, context)
 
 

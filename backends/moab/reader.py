@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
 """Reading MAM: each list whole, in one command, however many accounts there are; joined to one snapshot.
 
-MAM keeps accounts and not jobs: there is none to be cancelled before somebody leaves. Where the site has us leave
-default accounts alone, everybody counts as somebody whose default is elsewhere, so that no plan moves one.
+MAM keeps accounts and not jobs: there is none to be cancelled before a member is removed. Where the site has us
+leave default accounts alone, every user counts as one whose default is elsewhere, so that no plan moves one.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Reader:
         """Default accounts of all users, "" for none. Raises BackendError."""
         return parse.default_accounts(self._read(self._programs.users))
 
-    def observe(self, scope: Scope) -> Snapshot:
+    def observe(self, scope: Scope = Scope()) -> Snapshot:
         parts = scope.parts & IN_THE_LISTS
         ledger, defaults = Ledger(), None
         if parts or scope.usage_of:
@@ -123,7 +123,7 @@ class Reader:
             return dict.fromkeys(members, self._settings.default_account)
         if unlisted := sorted(members - listed.keys()):
             log.warning(
-                "mam-list-users leaves out %s (%s in all) who are members of accounts: the default accounts are "
+                "mam-list-users omits %s (%s in all) who are members of accounts: the default accounts are "
                 "taken as not read",
                 unlisted[0],
                 len(unlisted),

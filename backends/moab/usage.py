@@ -41,8 +41,8 @@ class Records:
         lines = self._runner.lines(
             self._command(query), timeout_s=TIMEOUT_S, environment=self._zones.environment(query)
         )
-        with closing(_judged(lines)) as judged:
-            return _summed(query, judged)
+        with closing(_checked_lines(lines)) as checked:
+            return _summed(query, checked)
 
     def can_be_read(self) -> None:
         """Raises BackendError where not even a moment of long ago can."""
@@ -61,7 +61,7 @@ class Records:
         return (*self._programs.usage, "-s", f"{first}T00:00:00", "-e", f"{last}T23:59:59")
 
 
-def _judged(lines: Generator[str, None, Completed]) -> Generator[str, None, None]:
+def _checked_lines(lines: Generator[str, None, Completed]) -> Generator[str, None, None]:
     """Yield the lines; only after the last one it is known whether any of them counts."""
     completed = yield from lines
     if cut := answer(completed):
@@ -69,7 +69,7 @@ def _judged(lines: Generator[str, None, Completed]) -> Generator[str, None, None
 
 
 def _summed(query: UsageQuery, lines: Iterable[str]) -> Usage:
-    """Summed as amounts, and rounded to what is counted only then. Records without an account are nobody's."""
+    """Summed as amounts, and rounded to what is counted only then. Records without an account count for no user."""
     sums: dict[tuple[str, str], Decimal] = {}
     records = 0
     for account, user, charge in parse.usage(lines):

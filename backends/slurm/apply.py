@@ -2,7 +2,7 @@
 """Carries batches out, one after the other, under the cluster's lock; one outcome per action.
 
 No command carries more than fits into a few seconds, and between two of them the lock is passed on to who waits for an
-order. A batch that is refused is tried again action by action, so that one bad name harms nobody else. After a sign
+order. A batch that is refused is tried again action by action, so that one bad name fails no other action. After a sign
 of an outage nothing more is tried. What rc 0 really did is not judged here: the caller reads the cluster back.
 """
 
@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import groupby
 
 from agent.core.account_names import fold
-from agent.core.actions import ClusterAction, DeleteQos, Kind, Ref, only
+from agent.core.actions import ClusterAction, DeleteQos, ObjectKind, ObjectRef, only
 from agent.core.errors import BackendError, BackendUnavailable, ClusterBusy, DoneInPart, NotEmpty, PlanRefused
 from agent.core.model import Snapshot
 from agent.core.plans import Outcome
@@ -23,7 +23,7 @@ from backends.lock import WriteLock
 from backends.process import CommandMissing, CommandTooLong, Runner
 from backends.slurm import parse
 from backends.slurm.commands import Batch, CommandBuilder
-from backends.slurm.costs import Costs, first_of, kind_of, units_of
+from backends.slurm.costs import Costs, kind_of, leading_actions, units_of
 from backends.slurm.jobs import Jobs
 from backends.slurm.load_file import LoadFile
 from backends.slurm.loader import Loader
@@ -88,7 +88,7 @@ class Writer:
                     for batch in batches:
                         yield from self._in_portions(batch, failures)
             else:
-                # Jobs may take a while to end: nobody is kept from writing meanwhile.
+                # Jobs may take a while to end: others may write in the meantime.
                 cancels = {batch: failures.error_for(batch.actions[0]) for batch in batches}
                 yield from (Outcome(batch.actions[0], error) for batch, error in cancels.items() if error)
                 yield from self._jobs.cancel([batch for batch, error in cancels.items() if not error])
@@ -97,7 +97,7 @@ class Writer:
         """Run a batch in as many commands as its cost asks for."""
         left, kind = list(batch.actions), kind_of(batch.argv)
         while left:
-            some = first_of(left, self._costs.actions_at_once(kind, left))
+            some = leading_actions(left, self._costs.actions_at_once(kind, left))
             parts = [batch] if len(some) == len(batch.actions) else self._builder.batches(some)
             begun = set(some)
             left = [action for action in left if action not in begun]
@@ -190,7 +190,7 @@ def not_empty(
 
     Everything below a deleted account goes with it, and SLURM says nothing (22.05).
     """
-    if not actions or Ref(Kind.ACCOUNT) not in actions[0].ends:
+    if not actions or ObjectRef(ObjectKind.ACCOUNT) not in actions[0].ends:
         return {}
     try:
         tree = read_tree()
@@ -209,7 +209,7 @@ def not_empty(
 def kept_qos(
     actions: Sequence[ClusterAction], users_of_qos: Callable[[], Mapping[str, Sequence[str]]]
 ) -> dict[ClusterAction, BackendError]:
-    """Return the deletions of QoS that somebody has, on any cluster of this slurmdbd, with the error of each."""
+    """Return the deletions of QoS that are still in use, on any cluster of this slurmdbd, with the error of each."""
     deletions = only(DeleteQos, actions)
     if not deletions:
         return {}
@@ -219,8 +219,8 @@ def kept_qos(
         return dict.fromkeys(deletions, error)
     return {
         action: DoneInPart(
-            f"QoS {action.account} is left: {', '.join(dict.fromkeys(found[:5]))} has it. When nobody needs it any "
-            f"more, remove it by hand (sacctmgr remove qos where name={action.account})"
+            f"QoS {action.account} is left: {', '.join(dict.fromkeys(found[:5]))} has it. When it is no longer "
+            f"needed, remove it by hand (sacctmgr remove qos where name={action.account})"
         )
         for action in deletions
         if (found := users.get(fold(action.account)))

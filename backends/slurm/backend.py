@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import shlex
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 
@@ -12,7 +11,7 @@ from agent.core.actions import ClusterAction
 from agent.core.checks import Check
 from agent.core.model import AllocationSpec, Health, Part, Snapshot
 from agent.core.plans import Outcome
-from agent.core.usage import JobUse, SettledUsage, Usage, UsageQuery
+from agent.core.usage import FinalisedUsage
 from backends.base import BackendContext, PeriodicKeeper, Scope, UsageCount
 from backends.lock import WriteLock
 from backends.process import Runner
@@ -55,10 +54,9 @@ class SlurmBackend:
         self._reader = Reader(settings, self._runner, self._programs, jobs, context.seen_cluster)
         zones = Zones(self._runner)
         self._accounting = Accounting(self._runner, self._programs, settings.cluster_name, zones)
-        self._rollup = Rollup(self._runner, self._programs, settings.cluster_name, zones)
         # Not one lock per cluster: all clusters share slurmdbd, and without cluster_name a cluster has another name.
         self._lock = WriteLock(context.state_dir, "slurmdbd", is_urgent=context.is_urgent)
-        self._periodic: PeriodicKeeper = (
+        self.periodic: PeriodicKeeper = (
             EmulatorSettings(settings.emulator_url, settings.cluster_name)
             if settings.emulator_url
             else PeriodicSettings(self._runner, self._programs, self._lock, settings.cluster_name)
@@ -72,27 +70,21 @@ class SlurmBackend:
             jobs=jobs,
             costs=Costs(lambda: self._reader.seen_rows, context.costs(COSTS_OF)),
         )
+        self.default_account = settings.default_account
+        self.executed = self._runner.executed
+        self.observe = self._reader.observe
+        self.prepare = self._lock.check
+        self.usage = self._accounting.usage
+        self.usage_command = self._accounting.command
+        self.job_uses = self._accounting.job_uses
+        self.rolled_up = Rollup(self._runner, self._programs, settings.cluster_name, zones).usage
 
     @property
     def cluster(self) -> str:
         return self._reader.cluster
 
-    @property
-    def default_account(self) -> str:
-        return self._settings.default_account
-
-    @property
-    def executed(self) -> Counter[str]:
-        return self._runner.executed
-
-    def observe(self, scope: Scope = Scope()) -> Snapshot:
-        return self._reader.observe(scope)
-
     def canonical(self, spec: AllocationSpec, snapshot: Snapshot) -> AllocationSpec:
         return canonical(self._settings, spec, snapshot)
-
-    def prepare(self) -> None:
-        self._lock.check()
 
     def apply(self, actions: Sequence[ClusterAction]) -> Sequence[Outcome]:
         return self._writer.apply(actions, self._reader.seen_cluster)
@@ -113,32 +105,16 @@ class SlurmBackend:
             ),
         ]
 
-    def usage(self, query: UsageQuery) -> Usage:
-        return self._accounting.usage(query)
-
-    def count(self, settled: SettledUsage | None, now: datetime, *, may_be_large: bool) -> UsageCount:
+    def count(self, finalised: FinalisedUsage | None, now: datetime, *, may_be_large: bool) -> UsageCount:
         return JobCount(
             self._accounting,
             self._runner,
             self._programs,
             self._settings.cluster_name,
-            settled,
+            finalised,
             now,
             may_be_large=may_be_large,
         )
-
-    def usage_command(self, query: UsageQuery, account: str) -> str:
-        return self._accounting.command(query, account)
-
-    def job_uses(self, query: UsageQuery, ids: Sequence[str]) -> Sequence[JobUse]:
-        return self._accounting.job_uses(query, ids)
-
-    def rolled_up(self, query: UsageQuery) -> Usage:
-        return self._rollup.usage(query)
-
-    @property
-    def periodic(self) -> PeriodicKeeper:
-        return self._periodic
 
     def check(self) -> Health:
         """Check the version, the cluster's name, and the accounts that everything hangs below. Raises BackendError."""
@@ -147,12 +123,7 @@ class SlurmBackend:
         names = parse.names(
             "sacctmgr list cluster", output(self._runner.read((*read, "list", "cluster", "format=cluster")))
         )
-        return health(
-            self._settings,
-            "".join(version),
-            names,
-            self._tree,
-        )
+        return health(self._settings, "".join(version), names, self._tree)
 
     def checks(self) -> Mapping[str, Callable[[], Check | datetime]]:
         own = {DEFAULT_ACCOUNT: lambda: default_account(self._settings, self._tree())}

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
 """The desired state in the spelling of this cluster: names folded, hierarchy placed, TRES known, QoS chosen.
 
-What the cluster cannot keep is left out with a note. A name of the resource's own that it can never take raises
-PlanRefused; one of the offering is no order's fault: it is left out, or ConfigError where nothing else is left.
+What the cluster cannot keep is skipped with a note. A name of the resource's own that it can never take raises
+PlanRefused; one of the offering is no order's fault: it is skipped, or ConfigError where nothing else is left.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from backends.slurm.schema import SlurmSettings
 def canonical(settings: SlurmSettings, spec: AllocationSpec, snapshot: Snapshot) -> AllocationSpec:
     """Return the desired state as this cluster spells it. Applied twice, it changes nothing.
 
-    `snapshot` tells the TRES, and where they were read the QoS and partitions that there are. Raises PlanRefused and
+    `snapshot` has the TRES, and where they were read the QoS and partitions that there are. Raises PlanRefused and
     ConfigError.
     """
     snapshot.require(Part.TRES)
@@ -37,21 +37,21 @@ def canonical(settings: SlurmSettings, spec: AllocationSpec, snapshot: Snapshot)
     partitions = (partition,) if partition else usual
     own, own_notes = _own_qos(settings, account.name, snapshot)
     state, state_notes = states.state(settings, requested, own)
-    left = states.left_behind(settings, requested, own, snapshot.accounts.get(account.name))
+    left = states.leftover_pause_notes(settings, requested, own, snapshot.accounts.get(account.name))
     state = replace(state, is_unclear=bool(left) and settings.skip_qos_swap)
     # What the members' default becomes by the site's policy; empty: the cluster keeps it, or takes the first account.
     # Who gets a default account joins it (22.05): one that takes jobs is a way around all limits and all reports.
     common = settings.default_account if snapshot.refuses_jobs(settings.default_account) else ""
     default_accounts = {"common": common, "individual": account.name}
     notes = [
-        f"limit {tres}={value} is left out: this cluster does not track the TRES {tres} "
+        f"limit {tres}={value} is skipped: this cluster does not track the TRES {tres} "
         "(AccountingStorageTRES in slurm.conf)"
         for tres, value in spec.limits.items()
         if tres not in snapshot.tres
     ]
-    notes += [f"partition {name!r} of the offering is left out: {why}" for name, why in unusable.items()]
+    notes += [f"partition {name!r} of the offering is skipped: {why}" for name, why in unusable.items()]
     notes += [
-        f"member {user!r} is left out: it is not a valid SLURM user name"
+        f"member {user!r} is skipped: it is not a valid SLURM user name"
         for user in members
         if not is_usable("user", user)
     ]
@@ -113,21 +113,18 @@ def _unplaced(account: str, qos: str, partitions: Sequence[str], snapshot: Snaps
     named = [("QoS", qos), *(("partition", name) for name in partitions)]
     return "; ".join(
         f"cluster {snapshot.cluster} has no {kind} {name!r}, which members of the account {account} shall get. "
-        f"Make it there, or correct the offering in Waldur or {_keys_of(kind)}"
+        "Make it there, or correct the offering in Waldur or "
+        + ("`default_partition`" if kind == "partition" else "the order's attributes")
         for kind, name in named
         if name and not _is_there(kind, name, snapshot)
     )
 
 
 def _is_there(kind: str, name: str, snapshot: Snapshot) -> bool:
-    """Return whether the cluster has this QoS or partition, or nobody has looked."""
+    """Return whether the cluster has this QoS or partition, or they were not read."""
     if kind == "partition":
         return fold(name) in map(fold, snapshot.partitions) or Part.PARTITIONS not in snapshot.complete
     return fold(name) in map(fold, snapshot.qos) or Part.QOS not in snapshot.complete
-
-
-def _keys_of(kind: str) -> str:
-    return "`default_partition`" if kind == "partition" else "the order's attributes"
 
 
 def _own_qos(
@@ -158,7 +155,7 @@ def _own_qos(
         none = ",".join(f"{tres}=-1" for tres in sorted(left))
         notes += (
             f"QoS {account} has the limits {values}, which go on to count: apply_limits_to_qos is not set any more, "
-            f"and nobody maintains them. Move them: sacctmgr modify account {where}{on_cluster} set "
+            f"and they are not maintained. Move them: sacctmgr modify account {where}{on_cluster} set "
             f"GrpTRESMins={values}; then sacctmgr modify qos {where} set GrpTRESMins={none}",
         )
     return replace(settings.own_qos, name=account), notes
@@ -218,7 +215,7 @@ def _ordered(
 
 def _placed(settings: SlurmSettings, ancestors: Sequence[AccountSpec]) -> tuple[AccountSpec, ...]:
     """Return the accounts above an allocation: below the root account, or in flat mode without the topmost one."""
-    # Only a topmost account that nobody has placed yet is dropped, so that doing it again changes nothing.
+    # Only a topmost account that has no place yet is dropped, so that doing it again changes nothing.
     unplaced = bool(ancestors) and not ancestors[0].parent
     kept = ancestors[1:] if settings.parent_account and unplaced else ancestors
     if any(not account.name for account in kept):

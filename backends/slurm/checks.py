@@ -56,11 +56,11 @@ def controller_time(runner: Runner, programs: Programs) -> Check | datetime:
     try:
         said = output(runner.read((programs.sdiag,)))
     except BackendUnavailable as error:
-        waits = "until then nobody leaves and nothing ends; the rest goes on"
+        waits = "until then no member is removed and nothing ends; the rest goes on"
         return problem(CLOCK, str(error), f"systemctl status slurmctld on its host; {waits}")
     except BackendError as error:
-        return unknown(CLOCK, f"sdiag does not tell it: {error}")
+        return unknown(CLOCK, f"sdiag does not report it: {error}")
     found = SDIAG_TIME.search(said)
     if found is None:
-        return unknown(CLOCK, "sdiag does not tell it")
+        return unknown(CLOCK, "sdiag does not report it")
     return datetime.fromtimestamp(int(found[1]), UTC)

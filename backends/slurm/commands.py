@@ -57,9 +57,10 @@ UserAction = (
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Actions that one command carries out. `argv` is what follows `sacctmgr -i`, or `scancel`."""
+    """Actions that one command carries out."""
 
     actions: tuple[ClusterAction, ...]
+    # What follows `sacctmgr -i`, or `scancel`.
     argv: tuple[str, ...]
     program: str = "sacctmgr"
 
@@ -85,7 +86,7 @@ class CommandBuilder:
         unknown = by_kind.keys() - BUILDERS.keys()
         if unknown:
             raise BackendError(f"SLURM has no command for {', '.join(kind.verb for kind in unknown)}")
-        return [batch for kind in ORDER for batch in BUILDERS[kind](self, by_kind[kind])]
+        return [b for kind in ORDER if kind in by_kind for b in BUILDERS[kind](self, by_kind[kind])]
 
     def single(self, action: ClusterAction) -> Batch:
         """Return the command for this action alone. Raises what `batches` does."""
@@ -192,7 +193,7 @@ class CommandBuilder:
     def _remove_members(self, actions: Sequence[RemoveMember]) -> list[Batch]:
         """Return the commands that end associations.
 
-        Associations that are nobody's default come first, and never in one command with a default one: 22.05 refuses
+        Associations that are no user's default come first, and never in one command with a default one: 22.05 refuses
         a default account that follows another row, by user name. One command names users and accounts and ends all
         their pairs, so only equal sets may be merged: the users who leave the same accounts, or the accounts that the
         same users leave, whichever needs fewer commands.
@@ -218,7 +219,7 @@ class CommandBuilder:
         return found
 
     def _create_qos(self, actions: Sequence[CreateQos]) -> list[Batch]:
-        """QoS belong to no cluster: `cluster=` is left out."""
+        """QoS belong to no cluster: `cluster=` is omitted."""
         found = []
         for action in actions:
             flags = (f"flags={action.flags}",) if action.flags else ()

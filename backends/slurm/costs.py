@@ -1,72 +1,61 @@
 # SPDX-License-Identifier: MIT
-"""How long the next command will take on a cluster of this size, and so how much one command may carry.
+"""How much one command carries: batches grow while commands are quick, and shrink when one took long.
 
-slurmdbd keeps a tree by numbers: each association that is added or removed renumbers all behind it, and `load` and
-`add account` read everything first (docs/slurm.md, section 1). The prices are those of SLURM 22.05 on a machine of two
-processors, with the worst place in the tree. What commands really took, against what was expected, is one factor for
-each kind; it is remembered for the next process.
+What a command takes by itself, and more for each unit of its work, is learnt for each kind of command from what the
+commands took, and is remembered for the next process. So is what the next ones will take. The first guess is that of
+the slowest SLURM known, 22.05 on a machine of two processors, where slurmdbd renumbers its tree for each association
+that is added or removed (docs/slurm.md, section 1).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from math import ceil
 
 from agent.core.actions import ClusterAction
-from backends.base import CostFactors
+from backends.base import CostHints
 from backends.slurm.grouping import NAMES_AT_ONCE
 
 # Of a file that makes accounts, and of one that only adds users.
 LOAD, LOAD_USERS = "load", "load users"
 
-# What a command should take, and what none should exceed, on clusters of up to SMALL_ROWS associations, and of
-# LARGE_ROWS and more. Nobody waits longer for the lock than one command takes. A load, which reads everything before
-# it begins, takes so much of the limit.
-AIMS_S = (3.5, 5.0)
+# What no command should exceed, on clusters of up to SMALL_ROWS associations, and of LARGE_ROWS and more: no writer
+# waits longer for the lock than one command takes. The work of a batch aims at a share of what a command by itself
+# leaves of it; a load, which reads everything before it begins, as a whole at another. Where a command by itself takes
+# that long, the work is at least a share of that.
 LIMITS_S = (5.0, 10.0)
-LOAD_SHARE = 0.9
 SMALL_ROWS, LARGE_ROWS = 10_000, 50_000
-# A removal of an association that is older than a day renumbers nothing. The next one may be younger: what was quick
-# makes batches no longer than this allows.
-LEAST_FACTOR, MOST_FACTOR = 0.5, 20.0
-# Of what a command takes by itself: more commands would only make it longer.
-LEAST_SHARE, LEAST_SHARE_BELOW_LIMIT = 0.25, 0.1
-# A factor is written down when it has changed by so much.
+TARGET_SHARE = 0.8
+LOAD_SHARE = 0.9
+LEAST_SHARE = 0.25
+# A batch grows so much at once at most.
+GROWTH = 2.0
+# From two commands whose work differs by so much, what one takes by itself is computed.
+APART = 1.3
+# What is learnt is written down when it has changed by so much: by the kind, and with this behind it.
 WORTH_WRITING = 1.25
+UNIT = ", a unit"
 # Actions of one account (`add user`) or parent (`add account`) share a renumbering: so many weigh as one.
 SHARING = 20
 
+# The first guess: seconds of a command by itself, more for each association where it reads them all first; of a unit of
+# work, more for each association where those behind it are renumbered.
+COMMAND_S = 0.5
+READING_ROW_S: Mapping[str, float] = {LOAD: 8e-4, LOAD_USERS: 2.5e-4, "add account": 1.7e-4}
+UNIT_S = 0.002
+RENUMBERING_ROW_S = 7.5e-6
+REMOVALS = ("remove user", "remove account")
+RENUMBERING = (*READING_ROW_S, *REMOVALS, "add user", "move account")
+
 
 @dataclass(frozen=True, slots=True)
-class Price:
-    """Seconds: of a command; more for each row of the tree; of each unit of its work; more for each row. `square_s`:
-    more for each two rows, where slurmdbd compares all users with all associations.
-    """
+class Cost:
+    """Seconds of a command by itself, and of each unit of its work."""
 
     command_s: float
-    row_s: float
-    square_s: float
     unit_s: float
-    unit_row_s: float
-
-    def seconds(self, units: float, rows: int) -> float:
-        base_s = self.command_s + rows * self.row_s + rows**2 * self.square_s
-        return base_s + units * (self.unit_s + rows * self.unit_row_s)
-
-
-RENUMBERING_ROW_S = 7.5e-6
-PRICES: Mapping[str, Price] = {
-    # A unit is a group of new rows below one parent, with its lines.
-    LOAD: Price(1.1, 4e-4, 6e-9, 0.02, RENUMBERING_ROW_S),
-    LOAD_USERS: Price(0.8, 1.7e-4, 6e-9, 0.02, RENUMBERING_ROW_S),
-    "add account": Price(0.55, 1.7e-4, 0.0, 0.002, RENUMBERING_ROW_S),
-    "add user": Price(0.65, 1e-5, 0.0, 0.002, RENUMBERING_ROW_S),
-    "remove user": Price(0.45, 5e-6, 0.0, 0.002, RENUMBERING_ROW_S),
-    "remove account": Price(0.45, 5e-6, 0.0, 0.002, RENUMBERING_ROW_S),
-    "move account": Price(0.4, 5e-6, 0.0, 0.002, 4 * RENUMBERING_ROW_S),
-}
-OTHER = Price(0.4, 0.0, 0.0, 0.001, 0.0)
 
 
 def kind_of(argv: Sequence[str]) -> str:
@@ -84,7 +73,7 @@ def units_of(kind: str, actions: Sequence[ClusterAction]) -> float:
     return 1 + len(actions) / SHARING if one_parent else len(actions)
 
 
-def first_of(actions: Sequence[ClusterAction], at_most: int) -> Sequence[ClusterAction]:
+def leading_actions(actions: Sequence[ClusterAction], at_most: int) -> Sequence[ClusterAction]:
     """Return the first actions of a command that may carry so many. Of a command about users and accounts that is a
     whole product of both again, or one user with some accounts.
     """
@@ -100,37 +89,60 @@ def first_of(actions: Sequence[ClusterAction], at_most: int) -> Sequence[Cluster
 class Costs:
     """The costs of one cluster. `rows`: how many associations it had when it was read last."""
 
-    def __init__(self, rows: Callable[[], int], factors: CostFactors) -> None:
+    def __init__(self, rows: Callable[[], int], hints: CostHints) -> None:
         self._rows = rows
-        self._memory = factors
-        self._factors: dict[str, float] = {}
-
-    @property
-    def aim_s(self) -> float:
-        return self._by_size(*AIMS_S)
+        self._hints = hints
+        self._learnt: dict[str, Cost] = {}
+        # The units and the seconds of an earlier command of each kind.
+        self._reference: dict[str, tuple[float, float]] = {}
 
     @property
     def limit_s(self) -> float:
-        return self._by_size(*LIMITS_S)
-
-    def _by_size(self, small: float, large: float) -> float:
         share = (self._rows() - SMALL_ROWS) / (LARGE_ROWS - SMALL_ROWS)
-        return small + (large - small) * min(1.0, max(0.0, share))
+        return LIMITS_S[0] + (LIMITS_S[1] - LIMITS_S[0]) * min(1.0, max(0.0, share))
+
+    @cached_property
+    def _remembered(self) -> Mapping[str, float]:
+        """What the processes before this one have learnt: read once, and not for every question."""
+        return self._hints.read()
+
+    def of(self, kind: str) -> Cost:
+        if kind not in self._learnt:
+            guess = self._guess(kind)
+            command_s, unit_s = self._remembered.get(kind), self._remembered.get(kind + UNIT)
+            if command_s is None or unit_s is None or command_s < 0 or unit_s <= 0:
+                return guess
+            self._learnt[kind] = Cost(command_s, max(unit_s, self._least_unit_s(kind)))
+        return self._learnt[kind]
+
+    def _guess(self, kind: str) -> Cost:
+        rows = self._rows()
+        renumbering_s = rows * RENUMBERING_ROW_S if kind in RENUMBERING else 0.0
+        return Cost(COMMAND_S + rows * READING_ROW_S.get(kind, 0.0), UNIT_S + renumbering_s)
+
+    def _least_unit_s(self, kind: str) -> float:
+        """Return what a unit is taken to cost at least. A removal of an association that is older than a day renumbers
+        nothing, and its age is unknown: the next one may be younger.
+        """
+        return self._guess(kind).unit_s / GROWTH if kind in REMOVALS else 0.0
 
     def seconds(self, kind: str, units: float) -> float:
         """Return what a command will take."""
-        return self._factor(kind) * PRICES.get(kind, OTHER).seconds(units, self._rows())
+        cost = self.of(kind)
+        return cost.command_s + units * cost.unit_s
 
-    def units_at_once(self, kind: str, aim_s: float | None = None) -> int:
-        """Return how much work a command may carry to take about `aim_s`, else as long as it should. Where the command
-        itself takes that long, so much that its work is at least a part of it.
+    def units_at_once(self, kind: str, target_s: float = 0.0) -> int:
+        """Return how much work a command may carry to take about `target_s`, else as long as it should. Where the
+        command itself takes that long, so much that its work is at least a part of it. What is only guessed is half
+        of that.
         """
-        base_s, unit_s = self.seconds(kind, 0), self.seconds(kind, 1) - self.seconds(kind, 0)
-        least_s = base_s * LEAST_SHARE
-        if base_s < self.limit_s:
-            least_s = min(least_s, max(self.limit_s - base_s, base_s * LEAST_SHARE_BELOW_LIMIT))
-        work_s = max((self.aim_s if aim_s is None else aim_s) - base_s, least_s)
-        return max(1, min(NAMES_AT_ONCE, int(work_s / unit_s)))
+        cost = self.of(kind)
+        units = self._work_s(cost.command_s, target_s) / cost.unit_s
+        return max(1, int(min(NAMES_AT_ONCE, units if target_s or kind in self._learnt else units / GROWTH)))
+
+    def _work_s(self, command_s: float, target_s: float = 0.0) -> float:
+        work_s = target_s - command_s if target_s else TARGET_SHARE * (self.limit_s - command_s)
+        return max(work_s, LEAST_SHARE * command_s)
 
     def actions_at_once(self, kind: str, actions: Sequence[ClusterAction]) -> int:
         """Return how many of these actions one command may carry."""
@@ -138,22 +150,22 @@ class Costs:
 
     def total_s(self, kind: str, actions: Sequence[ClusterAction]) -> float:
         """Return what these actions will take, in as many commands as they need."""
-        base_s = self.seconds(kind, 0)
-        work_s = self.seconds(kind, units_of(kind, actions)) - base_s
-        return ceil(len(actions) / self.actions_at_once(kind, actions)) * base_s + work_s
+        cost = self.of(kind)
+        commands = ceil(len(actions) / self.actions_at_once(kind, actions))
+        return commands * cost.command_s + units_of(kind, actions) * cost.unit_s
 
     def note(self, kind: str, units: float, seconds: float) -> None:
-        """Learn from a command. One that was slow counts at once, one that was quick by a quarter."""
-        before = self._factor(kind)
-        found = seconds / PRICES.get(kind, OTHER).seconds(units, self._rows())
-        if found < before:
-            found = before + (found - before) / 4
-        self._factors[kind] = after = min(MOST_FACTOR, max(LEAST_FACTOR, found))
-        if max(after / before, before / after) >= WORTH_WRITING:
-            self._memory.write(kind, after)
-
-    def _factor(self, kind: str) -> float:
-        if kind not in self._factors:
-            found = self._memory.read(kind) or 1.0
-            self._factors[kind] = min(MOST_FACTOR, max(LEAST_FACTOR, found))
-        return self._factors[kind]
+        """Learn from a command. The next may carry up to twice as much, or as much less as it was slow."""
+        before = self.of(kind)
+        command_s = min(before.command_s, seconds)
+        other = self._reference.setdefault(kind, (units, seconds))
+        (less, less_s), (more, more_s) = sorted([other, (units, seconds)])
+        if more >= APART * less:
+            command_s = max(0.0, min(less_s, more_s, (less_s * more - more_s * less) / (more - less)))
+            self._reference[kind] = units, seconds
+        most = GROWTH * max(units, self.units_at_once(kind))
+        found_s = max((seconds - command_s) / units, self._work_s(command_s) / most)
+        self._learnt[kind] = after = Cost(command_s, max(found_s, self._least_unit_s(kind)))
+        changes = ((before.command_s, after.command_s), (before.unit_s, after.unit_s))
+        if any(max(change) >= WORTH_WRITING * min(change) for change in changes):
+            self._hints.write({kind: after.command_s, kind + UNIT: after.unit_s})

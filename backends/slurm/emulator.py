@@ -16,8 +16,7 @@ from agent.core.errors import BackendError, BackendUnavailable, ParseError
 from agent.core.periodic import DesiredSettings, LimitType, ObservedSettings
 from agent.core.periodic_actions import ResetRawUsage, SetFairshare, SetPeriodicLimits
 from agent.core.plans import Outcome
-from agent.http.connections import Bounds
-from agent.http.json_client import JsonClient, NoAnswer
+from agent.http.client import Bounds, HttpClient, NoAnswer, Timeouts
 
 APPLY = "api/apply-periodic-settings"
 STATUS = "api/status"
@@ -33,7 +32,7 @@ class EmulatorSettings:
     """The settings of accounts in one emulator, reached at `url`."""
 
     def __init__(self, url: str, cluster: str) -> None:
-        self._client = JsonClient(url, timeout_s=TIMEOUT_S, bounds=Bounds(answer_s=TIMEOUT_S))
+        self._client = HttpClient(url, timeouts=Timeouts(read_s=TIMEOUT_S), bounds=Bounds(answer_s=TIMEOUT_S))
         self._cluster = {"cluster": cluster} if cluster else {}
 
     def state(self, account: str) -> ObservedSettings:
@@ -76,13 +75,16 @@ class EmulatorSettings:
         except NoAnswer as error:
             raise BackendUnavailable(f"{error}. Check periodic_limits.emulator_base_url") from error
         if answer.status >= 500:
-            raise BackendUnavailable(f"{method} {path}: the emulator answered {answer.status}: {answer.said}")
-        if answer.status >= 300 or not isinstance(answer.document, Mapping):
+            raise BackendUnavailable(
+                f"{method} {path}: the emulator answered {answer.status}: {answer.detail()}"
+            )
+        document = answer.object()
+        if answer.status >= 300 or document is None:
             raise BackendError(
-                f"{method} {path}: the emulator answered {answer.status}: {answer.said}. Is "
+                f"{method} {path}: the emulator answered {answer.status}: {answer.detail()}. Is "
                 "periodic_limits.emulator_base_url the address of its control API (port 8080)?"
             )
-        return answer.document
+        return document
 
 
 def _settings(action: ClusterAction) -> dict[str, Any]:

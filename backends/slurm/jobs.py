@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """Active jobs: who has some, and how they are ended before an association goes.
 
-squeue tells who runs, not sacct: the database's record of a job may be old. All cancellations of a batch are
+squeue reports who runs, not sacct: the database's record of a job may be old. All cancellations of a batch are
 sent first and waited for together, for a bounded time; jobs that still run then end the removal for this pass.
 """
 
@@ -86,7 +86,7 @@ def wait_for_end(
     """Wait for the end of the cancelled jobs. Return an error for each action whose jobs remain.
 
     One answer that does not come ends no wait: for an account that was added slurmctld gets all users, and answers
-    nobody for 15 s where they are 70,000 (22.05).
+    no request for 15 s where they are 70,000 (22.05).
     """
     waiting = list(actions)
     while waiting:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
 """Runs `sacctmgr load` for what can be loaded, and has it commit only where nothing else would change.
 
-Without --immediate it does all its work in one transaction, tells what it has done, and asks whether to commit. It is
-answered "yes" only where it told of nothing but additions. Whatever does not fit, or is refused, is left to single
+Without --immediate it does all its work in one transaction, prints what it has done, and asks whether to commit. It is
+answered "yes" only where it printed nothing but additions. Whatever does not fit, or is refused, is left to single
 commands.
 """
 
@@ -56,7 +56,7 @@ class Loader:
         self._programs = programs
         self._costs = costs
         self._refused = False
-        # Beside the lock's file, and under its name: who holds the lock owns every file that is left there.
+        # Next to the lock's file, and under its name: who holds the lock owns every file that is left there.
         self._prefix = f"{lock.path.stem}-load-"
 
     def load(self, actions: Sequence[ClusterAction], cluster: str) -> Iterator[Outcome]:
@@ -89,11 +89,11 @@ class Loader:
         waits for it to end, what a load reads first takes half of it at most.
         """
         base_s = self._costs.seconds(kind, 0)
-        aim_s = LOAD_SHARE * self._costs.limit_s
+        target_s = LOAD_SHARE * self._costs.limit_s
         if self._lock.is_urgent:
-            aim_s = max(aim_s, 2 * base_s)
+            target_s = max(target_s, 2 * base_s)
         at_most = int(LONGEST_WRITING_S / (self._costs.seconds(kind, 1) - base_s))
-        return max(1, min(self._costs.units_at_once(kind, aim_s), at_most))
+        return max(1, min(self._costs.units_at_once(kind, target_s), at_most))
 
     def _worthwhile(self, actions: Sequence[ClusterAction], cluster: str) -> list[LoadFile]:
         """Return the files of a load that makes these things sooner than single commands do; none where it does not.
@@ -130,7 +130,7 @@ class Loader:
         return loaded, sum(self._costs.seconds(file.kind, file.groups) for file in files)
 
     def _owns_folder(self) -> bool:
-        """Return whether nobody but root and this process' user can put another file in place of ours."""
+        """Return whether only root and this process' user can put another file in place of ours."""
         try:
             return files.owner_of(self._lock.path.parent).uid in (0, os.geteuid())
         except OSError:
@@ -160,7 +160,7 @@ class Loader:
         reasons: list[str] = []
 
         def answer(stdout: str, stderr: str) -> str:
-            """Commit where it tells of nothing but additions."""
+            """Commit where it printed nothing but additions."""
             nonlocal answered
             complaints = (line for line in stderr.split("\n") if line.strip())
             reasons.extend(load_file.notes(stdout))
@@ -194,7 +194,7 @@ class Loader:
 
 
 def _is_apart(some: Iterable[LoadFile], files: Iterable[LoadFile]) -> bool:
-    """Return whether nobody in some of the files is in the others: those may make an account that is their default."""
+    """Return whether no user in some of the files is in the others: those may make an account that is their default."""
     users = {join.user for file in some for join in only(AddMember, file.actions)}
     return not any(
         join.user in users for file in files if file not in some for join in only(AddMember, file.actions)

@@ -24,8 +24,10 @@ ASSOCIATION_COLUMNS = (
     "cluster", "account", "user", "partition", "parentname", "grptresmins", "grpsubmit", "qos", "defaultqos",
     "maxtresmins",
 )  # fmt: skip
-# Where a row stands in the tree, which tells its parent: `parentname` costs a query for each account (22.05).
+# Where a row stands in the tree, from which its parent follows: `parentname` costs a query for each account (22.05).
 PLACED_COLUMNS = (*ASSOCIATION_COLUMNS, "lft", "rgt")
+# From 23.11 on a row has no place but the names of all accounts above it: `/customer/project/`.
+LINEAGE_COLUMNS = (*ASSOCIATION_COLUMNS, "lineage")
 DEFAULT_COLUMNS = ("account", "user")
 SHOW_ASSOCIATIONS = "sacctmgr show assoc"
 # The account that every tree has: an answer without it is not whole.
@@ -66,34 +68,41 @@ class Qos:
 
 
 class Misplaced(ParseError):
-    """The rows of a tree do not lie within each other: their places tell no parents."""
+    """The rows of a tree contradict each other in where they are: no parents follow from that."""
 
 
 class Unfiltered(ParseError):
-    """Rows were listed that were not asked for: the program does not know the option that leaves them out."""
+    """Rows were listed that were not asked for: the program does not know the option that excludes them."""
 
 
-def associations(answer: str | Iterable[str], *, placed: bool = False, whole: bool = True) -> Tree:
-    """Parse `show assoc` with ASSOCIATION_COLUMNS and own values only (WOPLimits); with `placed` with PLACED_COLUMNS
-    and without parents (WOPInfo), which the places tell. Where it is not `whole`, parents may be missing.
+def associations(
+    answer: str | Iterable[str], columns: tuple[str, ...] = ASSOCIATION_COLUMNS, *, whole: bool = True
+) -> Tree:
+    """Parse `show assoc` with ASSOCIATION_COLUMNS and own values only (WOPLimits); or with PLACED_COLUMNS or
+    LINEAGE_COLUMNS and without parents (WOPInfo), which follow from these. Where it is not `whole`, parents may be
+    missing.
 
     The root account is always there: without it, nothing was read. Names and values that are the same are kept once.
-    Raises ParseError; Misplaced where the places tell no parents.
+    Raises ParseError; Misplaced where no parents follow from where the rows are.
     """
     clusters: set[str] = set()
     accounts: dict[str, Account] = {}
     users: defaultdict[str, defaultdict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
     user_limits: dict[tuple[str, str], Mapping[str, int]] = {}
     member_qos: dict[Association, MemberQos] = {}
-    places = _Places()
+    kinds: dict[tuple[str, ...], type[_Places | _Lineages]] = {
+        PLACED_COLUMNS: _Places,
+        LINEAGE_COLUMNS: _Lineages,
+    }
+    places = kinds[columns]() if columns in kinds else None
     limits_of, qos_of = _once(tres_limits), _once(_qos_names)
-    for row in rows(SHOW_ASSOCIATIONS, answer, len(PLACED_COLUMNS if placed else ASSOCIATION_COLUMNS)):
+    for row in rows(SHOW_ASSOCIATIONS, answer, len(columns)):
         cluster, account, user, partition, parent, limits, submit, qos, default_qos, per_job, *place = row
         account, parent = intern(account), intern(parent)
         clusters.add(cluster)
         own, default_qos = qos_of(qos), fold(default_qos)
-        if placed:
-            places.add(account, is_user=bool(user), left=place[0], right=place[1])
+        if places and len(clusters) == 1:
+            places.add(account, user, partition, *place)
         if user:
             user, partition = intern(user), intern(fold(partition))
             users[partition][account].append(user)
@@ -113,7 +122,7 @@ def associations(answer: str | Iterable[str], *, placed: bool = False, whole: bo
     if ROOT not in accounts:
         raise ParseError(SHOW_ASSOCIATIONS, "", "the root account is missing, the output is not complete")
     # Each cluster has a tree of its own, and its own places.
-    if placed and len(clusters) == 1:
+    if places and len(clusters) == 1:
         for name, above_it in places.parents().items():
             accounts[name] = replace(accounts[name], parent=above_it)
     for above in accounts.values():
@@ -133,13 +142,13 @@ class _Places:
         self._of_users: list[str] = []
         self._users = array("q")
 
-    def add(self, account: str, *, is_user: bool, left: str, right: str) -> None:
+    def add(self, account: str, user: str, _partition: str, left: str, right: str) -> None:
         """Note the place of a row. Raises Misplaced."""
         if not (is_whole(left) and is_whole(right) and int(left) < int(right) < 1 << 62):
             raise Misplaced(
                 SHOW_ASSOCIATIONS, account, f"it has no place in the tree: {left or None} to {right or None}"
             )
-        if is_user:
+        if user:
             self._of_users.append(account)
             self._users.append(int(left))
         else:
@@ -170,6 +179,46 @@ class _Places:
                     SHOW_ASSOCIATIONS, account, f"a user of it is at {left}, which is not within it"
                 )
         return found
+
+
+class _Lineages:
+    """The accounts above each row, of which the last counts: an account ends with its own name, a user's row goes on
+    with `0-USER/` and, where it has one, the partition. Root is not named. Accounts below one that was moved keep the
+    lineage from before (24.11; not 26.05), in which the last account above is right all the same.
+    """
+
+    def __init__(self) -> None:
+        self._parents: dict[str, str | None] = {}
+
+    def add(self, account: str, user: str, partition: str, lineage: str) -> None:
+        """Note the lineage of a row. Raises Misplaced."""
+        *above, own = (
+            lineage.removeprefix("/")
+            .removesuffix(f"0-{user}/{partition and f'{partition}/'}" if user else "")
+            .rstrip("/")
+            .split("/")
+        )
+        is_again = not user and account in self._parents
+        if own != ("" if account == ROOT else account) or "" in above or is_again:
+            raise Misplaced(SHOW_ASSOCIATIONS, account, f"it has the lineage {lineage or None}")
+        if not user:
+            self._parents[account] = None if account == ROOT else intern(above[-1]) if above else ROOT
+
+    def parents(self) -> dict[str, str | None]:
+        """Return the parent of each account. Raises Misplaced where one is not below root."""
+        below_root = {ROOT}
+        for first in self._parents:
+            way: dict[str, None] = {}
+            account: str | None = first
+            while account not in below_root:
+                if account is None or account not in self._parents or account in way:
+                    raise Misplaced(
+                        SHOW_ASSOCIATIONS, first, f"its lineage does not lead to root by {account}"
+                    )
+                way[account] = None
+                account = self._parents[account]
+            below_root.update(way)
+        return self._parents
 
 
 def _once(read: Callable[[str], Result]) -> Callable[[str], Result]:
@@ -266,7 +315,7 @@ def tres_names(stdout: str) -> frozenset[str]:
 def default_accounts(answer: str | Iterable[str]) -> dict[str, str]:
     """Parse `show user format=user,defaultaccount`: every user listed, with "" where there is no default account.
 
-    Output that is cut at the end of a line looks whole: only the tree tells who had to be in it. Raises ParseError.
+    Output that is cut at the end of a line looks whole: the tree says who had to be in it. Raises ParseError.
     """
     return dict(rows("sacctmgr show user", answer, 2))
 
@@ -279,7 +328,7 @@ def default_associations(answer: str | Iterable[str]) -> dict[str, str]:
     for account, user in rows(SHOW_DEFAULTS, answer, len(DEFAULT_COLUMNS)):
         # On several partitions a user has several rows of one account.
         if not user or found.setdefault(intern(user), intern(account)) != account:
-            raise Unfiltered(SHOW_DEFAULTS, account, "it is nobody's default account")
+            raise Unfiltered(SHOW_DEFAULTS, account, "it is no user's default account")
     return found
 
 
@@ -297,7 +346,7 @@ def limit_usage(stdout: str, cluster: str = "") -> dict[str, dict[str, int]]:
     """Parse `scontrol --oneliner show assoc_mgr`: what is used of GrpTRESMins by account and TRES, in TRES-minutes.
 
     `GrpTRESMins=cpu=600(42)` shows the limit and what is used (22.05). Only rows of accounts count: what their users
-    use is in them already. Rows of other clusters are left out. Raises ParseError.
+    use is in them already. Rows of other clusters are skipped. Raises ParseError.
     """
     found: dict[str, dict[str, int]] = {}
     for line in stdout.split("\n"):

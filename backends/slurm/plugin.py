@@ -12,12 +12,12 @@ from backends.base import Backend, BackendContext, Parsed
 from backends.slurm import schema
 from backends.slurm.backend import SlurmBackend
 from backends.slurm.programs import Programs
-from backends.slurm.rest.access import Token
+from backends.slurm.rest_access import Token
 from backends.slurm.schema import SlurmSettings
 
 
 class SlurmPlugin:
-    setting_keys = schema.SETTING_KEYS
+    settings = SlurmSettings
     homes_on_head_node = True
 
     def parse(self, raw: Mapping[str, Any], path: str) -> Parsed:

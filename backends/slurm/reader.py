@@ -8,11 +8,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import fields, replace
+from functools import partial
 from typing import Any, TypeVar
 
 from agent.core.errors import BackendError, BackendUnavailable, CommandFailed, ParseError
 from agent.core.model import Part, Snapshot
-from backends.base import Few, Scope
+from backends.base import Reread, Scope
 from backends.free_text import only_these
 from backends.process import CommandMissing, Runner
 from backends.slurm import parse
@@ -24,12 +25,12 @@ from backends.slurm.schema import SlurmSettings
 
 log = logging.getLogger(__name__)
 
-# What a release without `lft` and `rgt` says of them; from 23.11 on SLURM keeps its tree otherwise.
+# What a release says of columns that it does not have: `lft` and `rgt` end with 23.02, `lineage` begins with 23.11.
 UNKNOWN_FIELD = "Unknown field"
 # Of so many users or accounts at most one command asks by name: each name costs, and a command has room for so many.
 NAMED_AT_MOST = 500
 # In a line of the log.
-SHOWN_AT_MOST = 5
+LISTED_AT_MOST = 5
 
 JOINED = tuple(field.name for field in fields(Snapshot) if field.name != "cluster")
 
@@ -37,9 +38,7 @@ Read = TypeVar("Read")
 
 
 class Reader:
-    """Reads one cluster. `seen_cluster` is the name under which it was last seen, empty if never; `seen_rows`: how many
-    accounts and associations it had then.
-    """
+    """Reads one cluster."""
 
     def __init__(
         self,
@@ -54,31 +53,33 @@ class Reader:
         self._programs = programs
         self._jobs = jobs
         self._where = (f"cluster={settings.cluster_name}",) if settings.cluster_name else ()
+        # The name under which it was last seen, empty if never.
         self.seen_cluster = seen_cluster
-        # Whether this cluster's programs tell places in the tree, and list default associations alone.
-        self._shows_places = True
+        # What this cluster's programs may show in place of parents; whether they list default associations alone.
+        self._places = [parse.PLACED_COLUMNS, parse.LINEAGE_COLUMNS]
         self._lists_defaults = True
+        # How many accounts and associations it had when it was last seen.
         self.seen_rows = 0
 
     @property
     def cluster(self) -> str:
         return self._settings.cluster_name or self.seen_cluster or "default"
 
-    def observe(self, scope: Scope) -> Snapshot:
+    def observe(self, scope: Scope = Scope()) -> Snapshot:
         """Read the parts of the scope, one command each, all at once: a read is 180 ms of waiting and 4 ms of work
         (22.05). Raises BackendError.
 
-        Default accounts are complete where everybody in the tree was listed among the users; without a tree nobody
-        can tell. Who was added between the two reads makes them incomplete for this time.
+        Default accounts are complete where everybody in the tree was listed among the users; without a tree
+        that is unknown. Who was added between the two reads makes them incomplete for this time.
         """
         qos: dict[str, parse.Qos] = {}
-        few = scope.few if scope.few and self._is_askable(scope.few) else None
-        wanted = [*self._parts(scope, few, qos), *self._asked(scope)]
+        reread = scope.reread if scope.reread and self._is_askable(scope.reread) else None
+        wanted = [*self._parts(scope, reread, qos), *self._asked(scope)]
         with ThreadPoolExecutor(max_workers=max(1, len(wanted))) as pool:
             parts = list(pool.map(lambda read: read(), wanted))
         whole = joined(self.cluster, parts)
-        if few:
-            whole = whole.beside(few.before, few.accounts, few.users)
+        if reread:
+            whole = whole.merged_into(reread.before, reread.accounts, reread.users)
             self.seen_rows = len(whole.accounts) + len(whole.associations)
         made, foreign = marked_qos(
             {name: each.description for name, each in qos.items()},
@@ -92,16 +93,16 @@ class Reader:
         if Part.DEFAULT_ACCOUNTS not in whole.complete:
             return whole
         listed = whole.default_accounts
-        unlisted = _unlisted(whole, listed, few)
+        unlisted = _unlisted(whole, listed, reread)
         if unlisted and self._lists_defaults:
             listed = {**listed, **self._users(unlisted)}
-            unlisted = _unlisted(whole, listed, few)
+            unlisted = _unlisted(whole, listed, reread)
         complete = whole.complete
         if unlisted or Part.ASSOCIATIONS not in whole.complete:
             complete -= {Part.DEFAULT_ACCOUNTS}
         if unlisted:
             log.warning(
-                "sacctmgr show user leaves out %s (%s in all) who have associations: the default accounts are taken "
+                "sacctmgr show user omits %s (%s in all) who have associations: the default accounts are taken "
                 "as not read",
                 unlisted[0],
                 len(unlisted),
@@ -115,23 +116,23 @@ class Reader:
         own = self._settings.own_qos
         return own is not None and own.holds_limits
 
-    def _is_askable(self, few: Few) -> bool:
+    def _is_askable(self, reread: Reread) -> bool:
         """Return whether rows can be asked for by name. Whose QoS hold limits is seen by who else has them."""
-        named = (("account", few.accounts), ("user", few.users))
+        named = (("account", reread.accounts), ("user", reread.users))
         return (
-            bool(few.accounts)
+            bool(reread.accounts)
             and not self._is_limited_by_qos
             and max(len(names) for _, names in named) <= NAMED_AT_MOST
             and all(is_usable(kind, name) for kind, names in named for name in names)
         )
 
     def _parts(
-        self, scope: Scope, few: Few | None, qos: dict[str, parse.Qos]
+        self, scope: Scope, reread: Reread | None, qos: dict[str, parse.Qos]
     ) -> Iterator[Callable[[], Snapshot]]:
         """Yield a read for each part. The limits of accounts are in `qos`, where QoS of their own hold them."""
         readers: dict[Part, Callable[[], Snapshot]] = {
-            Part.ACCOUNTS: (lambda: self._branches(few.accounts)) if few else self.tree,
-            Part.DEFAULT_ACCOUNTS: lambda: self._default_accounts(few.users if few else None),
+            Part.ACCOUNTS: (lambda: self._branches(reread.accounts)) if reread else self.tree,
+            Part.DEFAULT_ACCOUNTS: lambda: self._default_accounts(reread.users if reread else None),
             Part.TRES: lambda: Snapshot(
                 self.cluster,
                 tres=parse.tres_names(self._sacctmgr("list", "tres", "format=type,name")),
@@ -152,13 +153,13 @@ class Reader:
         ):
             yield self._partitions
         if scope.jobs_of:
-            yield lambda: self._active_jobs(scope.jobs_of)
+            yield lambda: jobs_of(self.cluster, scope.jobs_of, lambda: self._jobs.active(scope.jobs_of))
         if scope.usage_of:
             yield lambda: self._limit_usage(scope.usage_of)
 
     def tree(self) -> Snapshot:
         """Read the accounts, associations and limits of users. Raises BackendError."""
-        tree = self._placed_tree() if self._shows_places else None
+        tree = self._placed_tree()
         # Own values only: what is inherited is not ours to change, and resolving it doubles the time of the read.
         if tree is None:
             tree = self._associations(parse.associations, parse.ASSOCIATION_COLUMNS, "WOPLimits")
@@ -195,19 +196,22 @@ class Reader:
         )
 
     def _placed_tree(self) -> parse.Tree | None:
-        """Read the tree with the places of its rows instead of parents: a fifth of the time, as slurmdbd runs a query
-        for the parent of each account (22.05). None where this cluster's places tell no parents. Raises BackendError.
+        """Read the tree with where its rows are instead of parents: a fifth of the time, as slurmdbd runs a query for
+        the parent of each account. None where this release shows nothing of the kind, or no parents follow from it.
+        What does not work is not tried again. Raises BackendError.
         """
-        try:
-            return self._associations(
-                lambda lines: parse.associations(lines, placed=True), parse.PLACED_COLUMNS, "WOPInfo"
-            )
-        except parse.Misplaced as error:
-            log.warning("%s: parents are read one by one, which is slower. slurmdbd -R mends the tree", error)
-        except CommandFailed as error:
-            if UNKNOWN_FIELD not in error.stderr:
-                raise
-        self._shows_places = False
+        while self._places:
+            columns = self._places[0]
+            try:
+                return self._associations(partial(parse.associations, columns=columns), columns, "WOPInfo")
+            except parse.Misplaced as error:
+                remedy = ". slurmdbd -R repairs the tree" if columns == parse.PLACED_COLUMNS else ""
+                log.warning("%s: parents are read one by one, which is slower%s", error, remedy)
+                self._places.clear()
+            except CommandFailed as error:
+                if UNKNOWN_FIELD not in error.stderr:
+                    raise
+                del self._places[0]
         return None
 
     def _associations(
@@ -256,7 +260,7 @@ class Reader:
 
     def _users(self, names: Sequence[str] = ()) -> dict[str, str]:
         """Read the default accounts of these users, or of all, "" where one has none. Raises BackendError."""
-        # A user has one default account on each cluster; without a name, the one on slurm.conf's own is shown.
+        # A user has one default account on each cluster; without a name, the one on slurm.conf's own is listed.
         some = len(names) <= NAMED_AT_MOST and all(is_usable("user", name) for name in names)
         who = (f"name={','.join(names)}",) if names and some else ()
         columns = "format=user,defaultaccount"
@@ -279,7 +283,7 @@ class Reader:
         """Read what counts against the limits of accounts: slurmctld's own figures, by which it ends jobs.
 
         Running jobs are counted in every PriorityCalcPeriod. sacct would add up jobs that a reset or a decay has
-        forgotten. An account that slurmctld does not show is left out; without output the usage is unknown.
+        forgotten. An account that slurmctld does not show is skipped; without output the usage is unknown.
         """
         cluster = self._settings.cluster_name
         where = (f"--clusters={cluster}",) if cluster else ()
@@ -288,22 +292,19 @@ class Reader:
         try:
             used = parse.limit_usage(output(self._runner.read((*command, *names, "flags=assoc"))), cluster)
             if self._is_limited_by_qos:
-                # Of accounts that have no QoS of their own nothing is shown here.
+                # Of accounts that have no QoS of their own nothing is listed here.
                 of_qos = (*command, *only_these("qos", accounts), "flags=qos")
                 used |= parse.qos_usage(output(self._runner.read(of_qos)))
         except BackendError as error:
-            some = sorted(accounts)[:SHOWN_AT_MOST]
+            some = sorted(accounts)[:LISTED_AT_MOST]
             log.warning("what is used of the limits of %s cannot be read: %s", ", ".join(some), error)
             return Snapshot(self.cluster)
         return Snapshot(self.cluster, used=used, complete=frozenset({Part.USAGE}))
 
-    def _active_jobs(self, accounts: frozenset[str]) -> Snapshot:
-        return jobs_of(self.cluster, accounts, lambda: self._jobs.active(accounts))
-
 
 def jobs_of(cluster: str, accounts: frozenset[str], read: Callable[[], JobCounts | None]) -> Snapshot:
     """Return the active jobs of these accounts. Where they cannot be read, slurmctld is away and slurmdbd may not be:
-    they are unknown, and what needs them waits. Where this host can ask nobody, sacctmgr refuses what jobs still need.
+    they are unknown, and what needs them waits. Where this host cannot ask, sacctmgr refuses what jobs still need.
     """
     try:
         counts = read()
@@ -318,17 +319,17 @@ def jobs_of(cluster: str, accounts: frozenset[str], read: Callable[[], JobCounts
 
 
 def unread(cluster: str, part: Part, error: BackendError) -> Snapshot:
-    """Return a snapshot that tells why a part which slurmctld has could not be read."""
+    """Return a snapshot that says why a part which slurmctld has could not be read."""
     log.warning("%s of cluster %s cannot be read: %s", part.value, cluster, error)
     return Snapshot(
         cluster, unread={part: error.brief if isinstance(error, BackendUnavailable) else str(error)}
     )
 
 
-def _unlisted(snapshot: Snapshot, listed: Mapping[str, str], few: Few | None) -> list[str]:
+def _unlisted(snapshot: Snapshot, listed: Mapping[str, str], reread: Reread | None) -> list[str]:
     """Return those of all, or of few, who have associations and are not listed among the users."""
-    if few:
-        return sorted(user for user in few.users - listed.keys() if snapshot.accounts_of(user))
+    if reread:
+        return sorted(user for user in reread.users - listed.keys() if snapshot.accounts_of(user))
     return sorted({user for _, user in snapshot.members() if user not in listed})
 
 

@@ -3,28 +3,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Set
+from dataclasses import dataclass, replace
 from typing import Any
 
-from marshmallow import EXCLUDE, Schema, ValidationError, fields, validate
+from marshmallow import ValidationError
 
-from agent.config import field_types
-from agent.config.findings import without_effect
+from agent.config.field_types import Several, Text, choice, name_text
+from agent.config.findings import Findings, is_unusable, unknown_keys, without_effect
+from agent.config.keys import key, keys_of
 from agent.config.model import Problem, Severity
-from agent.config.not_served import unknown_below
+from agent.config.reading import read
+from agent.config.schema import ClusterKeys, PeriodicLimitsKeys
 from agent.core.account_names import fold
 from agent.core.model import OwnQos
 from backends.base import Parsed
+from backends.slurm import qos_values
 from backends.slurm.allowed_names import is_usable
 from backends.slurm.parse import ROOT
-from backends.slurm.rest import qos
-from backends.slurm.rest.access import RestAccess
-from backends.slurm.rest.access import read as read_access
+from backends.slurm.rest_access import RestAccess, read_access
 
 POLICIES = ("common", "individual", "none")
 MODES = ("cli", "rest")
-EMULATOR_URL = "http://localhost:8080"
 NO_RESET = "slurmrestd cannot reset raw usage (RawUsage=0)"
 QOS_LIMITS = {
     "grp_tres": "GrpTRES",
@@ -33,269 +33,201 @@ QOS_LIMITS = {
     "max_wall": "MaxWall",
     "min_tres_per_job": "MinTRESPerJob",
 }
-NAME_KEYS = {
-    "default_account": "account",
-    "root_account": "account",
-    "parent_account": "account",
-    "default_partition": "partition",
-    "qos_default": "QoS",
-    "qos_downscaled": "QoS",
-    "qos_paused": "QoS",
-}
-
-# Read by other parts (homes, quotas, directories, groups, periodic limits), or known from older releases.
-OTHER_KEYS = frozenset({
-    "enable_user_homedir_account_creation", "default_homedir_umask", "homedir_umask", "homedir_base_path",
-    "homedir_quota", "project_directory", "periodic_limits", "ldap", "rest_api",
-})  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class SlurmSettings:
-    """Settings of one SLURM backend. `bin_path` empty: programs are found on PATH."""
+def _name(kind: str, empty: str | None = "") -> Text:
+    """Return the type of a name in lower case; `empty` is taken for an empty one, which None refuses. With a name that
+    cannot go into a command every order would fail.
+    """
 
-    default_account: str
-    root_account: str
-    default_account_policy: str
-    parent_account: str
-    cluster_name: str
-    bin_path: str
-    command_prefix: tuple[str, ...] = field(repr=False)
-    default_partition: str
-    enforce_offering_partitions: bool
-    qos_default: str
-    qos_downscaled: str
-    qos_paused: str
-    qos_enforcement_enabled: bool
-    enforce_offering_qos: bool | None
-    own_qos: OwnQos | None
+    def parse(name: str) -> str:
+        if empty is not None and not fold(name):
+            return empty
+        if not is_usable(kind, fold(name)):
+            raise ValidationError(f"it is not a valid SLURM {kind} name")
+        return fold(name)
+
+    return name_text(parse)
+
+
+# fmt: off
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QosManagement:
+    """A QoS for each account."""
+
+    enabled: bool = key(False, "a new account gets a QoS of its own name")
+    flags: str = key("DenyOnLimit,NoDecay", "flags of that QoS", null="")
+    grp_tres: str | None = key(None, "its GrpTRES, as `cpu=25600,node=100`")
+    max_jobs: int | None = key(None, "its MaxJobs (on 22.05: for each user)")
+    max_submit: int | None = key(None, "its MaxSubmit (on 22.05: for each user)")
+    max_wall: str | None = key(None, "its MaxWall")
+    min_tres_per_job: str | None = key(None, "its MinTRESPerJob")
+    additional_qos: tuple[str, ...] = key((), "a list of QoS that the account gets as well",
+        of=Several(_name("QoS", empty=None)))
+    skip_qos_swap: bool = key(False, "a paused or downscaled account takes no new jobs (`GrpSubmitJobs=0`) and keeps "
+        "its QoS; running jobs go on")
+    apply_limits_to_qos: bool = key(False, "the limits of Waldur are GrpTRESMins of the QoS, and not of the account")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlurmSettings(ClusterKeys):
+    """Settings of one SLURM backend. The last four follow from keys."""
+
+    root_account: str = key("", "the account above customers'", of=_name("account"), usual="as `default_account`")
+    default_account_policy: str = key("common", "`common`, `individual` or `none`: "
+        "[see below](configuration.md#default_account)", of=choice(*POLICIES))
+    parent_account: str = key("", "the account above projects', without accounts of customers", of=_name("account"))
+    bin_path: str = key("/usr/bin", "the folder of SLURM's commands; empty: on PATH", name="slurm_bin_path",
+        of=name_text(), null="")
+    execution_mode: str = key("cli", "`cli`: SLURM's commands; `rest`: through [slurmrestd](slurmrestd.md)",
+        of=choice(*MODES))
+    qos_default: str = key("normal", "the QoS of an account that is neither paused nor downscaled any more",
+        of=_name("QoS", "normal"))
+    qos_paused: str = key("", "the QoS of a paused account", of=_name("QoS"))
+    qos_downscaled: str = key("", "the QoS of a downscaled account", of=_name("QoS"))
+    qos_management: QosManagement = key(QosManagement(), "a QoS for each account, see below", usual="off")
+    qos_enforcement_enabled: bool = key(False, "members get the QoS and the partition that their order names")
+    enforce_offering_qos: bool | None = key(None, "true, false: the site decides for the offering",
+        usual="as the offering's `enforce_qos`")
+    enforce_offering_partitions: bool = key(False, "members get the offering's partitions, as Waldur has them")
+    default_partition: str = key("", "the partition of members where the order and the offering give none",
+        of=_name("partition"))
+    rest_api: Mapping[Any, Any] = key(dict, "the way to slurmrestd, for `execution_mode: rest`",
+        section=RestAccess, may_be_false=True)
+    own_qos: OwnQos | None = None
     skip_qos_swap: bool = False
     rest: RestAccess | None = None
     emulator_url: str = ""
-
-
-class QosManagementSchema(Schema):
-    """A QoS for each account. On 22.05 `max_jobs` and `max_submit` of a QoS count per user."""
-
-    enabled = fields.Boolean(load_default=False)
-    flags = fields.String(load_default="DenyOnLimit,NoDecay", allow_none=True)
-    grp_tres = fields.String(load_default=None, allow_none=True)
-    max_jobs = fields.Integer(load_default=None, allow_none=True)
-    max_submit = fields.Integer(load_default=None, allow_none=True)
-    max_wall = fields.String(load_default=None, allow_none=True)
-    min_tres_per_job = fields.String(load_default=None, allow_none=True)
-    additional_qos = fields.List(fields.String(), load_default=list, allow_none=True)
-    skip_qos_swap = fields.Boolean(load_default=False, allow_none=True)
-    apply_limits_to_qos = fields.Boolean(load_default=False, allow_none=True)
-
-
-def _name(**options: Any) -> fields.Field[Any]:
-    """Names are often digits only, which YAML makes a number of."""
-    return fields.Function(deserialize=field_types.text_or_number, allow_none=True, **options)
-
-
-class SlurmSchema(Schema):
-    default_account = _name(load_default=ROOT)
-    root_account = _name(load_default=None)
-    default_account_policy = fields.String(
-        load_default="common",
-        validate=validate.OneOf(POLICIES, error="{input!r} is not known; use one of {choices}"),
-    )
-    parent_account = _name(load_default=None)
-    cluster_name = _name(load_default=None)
-    slurm_bin_path = _name(load_default="/usr/bin")
-    execution_mode = fields.String(
-        load_default="cli",
-        validate=validate.OneOf(MODES, error="{input!r} is not known; use one of {choices}"),
-    )
-    command_prefix = fields.Function(deserialize=field_types.command_words, load_default=(), allow_none=True)
-    default_partition = _name(load_default=None)
-    enforce_offering_partitions = fields.Boolean(load_default=False)
-    qos_default = _name(load_default="normal")
-    qos_downscaled = _name(load_default=None)
-    qos_paused = _name(load_default=None)
-    qos_enforcement_enabled = fields.Boolean(load_default=False)
-    enforce_offering_qos = fields.Boolean(load_default=None, allow_none=True)
-    qos_management = fields.Nested(QosManagementSchema, load_default=None, allow_none=True, unknown=EXCLUDE)
-
-
-SETTING_KEYS = frozenset(SlurmSchema().fields) | OTHER_KEYS
-# The keys of the maps within the settings; those of `ldap` and of homes and directories are judged elsewhere.
-NESTED_KEYS = {
-    "qos_management": set(QosManagementSchema().fields),
-    "rest_api": {"url", "api_version", "username", "token_file", "token_env", "verify_ssl", "timeout"},
-}  # fmt: skip
+# fmt: on
 
 
 def parse(raw: Mapping[str, Any], path: str) -> Parsed:
     """Parse `backend_settings`: settings, or every problem. Unknown keys are left to the caller: others read some."""
-    try:
-        loaded = SlurmSchema(unknown=EXCLUDE).load(raw)
-    except ValidationError as error:
-        return Parsed(None, _wrong_values(error, raw, path))
-    own_qos = _own_qos(loaded["qos_management"])
-    rest, rest_problems = _rest(raw, loaded, own_qos, path)
-    problems = (
-        *_conflicts(loaded, path),
-        *_qos_conflicts(raw, loaded["qos_management"] or {}, f"{path}.qos_management"),
-        *rest_problems,
-        *(
-            Problem(Severity.ERROR, f"{path}.qos_management", sentence)
-            for sentence in (
-                qos.wrong_values(own_qos, by_rest=loaded["execution_mode"] == "rest") if own_qos else ()
-            )
-        ),
-        *unknown_below(raw, NESTED_KEYS, path),
-        *_without_effect(raw, loaded, path),
+    findings = Findings()
+    # What is wrong with these keys the agent reports, which reads them as well; they are off then.
+    limits = raw.get("periodic_limits") or {}
+    periodic = read(PeriodicLimitsKeys, limits, path, Findings(), open_ended=True)
+    settings = read(SlurmSettings, raw, path, findings, open_ended=True)
+    # A rule is not judged by a key whose own value is wrong already.
+    wrong = {problem.path.removeprefix(f"{path}.") for problem in findings.problems}
+    if not is_usable("account", settings.default_account):
+        sentence = f"{settings.default_account!r} is not a valid SLURM account name"
+        findings.error(f"{path}.default_account", sentence)
+        wrong.add("default_account")
+    if (
+        settings.qos_enforcement_enabled
+        and settings.enforce_offering_qos
+        and (settings.qos_paused or settings.qos_downscaled)
+    ):
+        sentence = "with enforce_offering_qos the states are set by GrpSubmitJobs: remove qos_paused and qos_downscaled"
+        findings.warn(path, sentence)
+    settings = replace(
+        settings,
+        # SLURM itself keeps the names of clusters in lower case (22.05).
+        cluster_name=fold(settings.cluster_name),
+        root_account=settings.root_account or settings.default_account,
+        own_qos=_own_qos(settings.qos_management),
+        skip_qos_swap=settings.qos_management.skip_qos_swap,
+        emulator_url=periodic.emulator_base_url if periodic.emulator_mode else "",
     )
-    if any(p.severity is Severity.ERROR for p in problems):
-        return Parsed(None, problems)
-    problems += tuple(_default_account(raw, loaded, path))
-    default_account = fold(loaded["default_account"] or ROOT)
-    return Parsed(
-        SlurmSettings(
-            default_account=default_account,
-            root_account=fold(loaded["root_account"] or default_account),
-            default_account_policy=loaded["default_account_policy"],
-            parent_account=fold(loaded["parent_account"] or ""),
-            # SLURM itself keeps the names of clusters in lower case (22.05).
-            cluster_name=fold(loaded["cluster_name"] or ""),
-            bin_path=loaded["slurm_bin_path"] or "",
-            command_prefix=tuple(loaded["command_prefix"] or ()),
-            default_partition=fold(loaded["default_partition"] or ""),
-            enforce_offering_partitions=loaded["enforce_offering_partitions"],
-            qos_default=fold(loaded["qos_default"] or "normal"),
-            qos_downscaled=fold(loaded["qos_downscaled"] or ""),
-            qos_paused=fold(loaded["qos_paused"] or ""),
-            qos_enforcement_enabled=loaded["qos_enforcement_enabled"],
-            enforce_offering_qos=loaded["enforce_offering_qos"],
-            own_qos=own_qos,
-            skip_qos_swap=bool((loaded["qos_management"] or {}).get("skip_qos_swap")),
-            rest=rest,
-            emulator_url=_emulator_url(raw.get("periodic_limits")),
-        ),
-        problems,
-    )
+    by_rest = settings.execution_mode == "rest"
+    findings.add(_qos_conflicts(raw, settings.qos_management, periodic, f"{path}.qos_management", wrong))
+    if by_rest:
+        settings = replace(settings, rest=_rest(raw, settings, periodic, path, findings, wrong))
+    elif "execution_mode" in wrong and isinstance(raw.get("rest_api"), Mapping):
+        read_access(raw["rest_api"], f"{path}.rest_api", findings)
+    elif isinstance(raw.get("rest_api"), Mapping):
+        findings.add(unknown_keys(raw["rest_api"], keys_of(RestAccess), f"{path}.rest_api"))
+    for sentence in qos_values.wrong_values(settings.own_qos, by_rest=by_rest) if settings.own_qos else ():
+        findings.error(f"{path}.qos_management", sentence)
+    findings.add(_without_effect(raw, settings, path, wrong))
+    findings.add(_default_account(raw, settings, path, wrong))
+    return Parsed(None if is_unusable(findings.problems) else settings, findings.problems)
 
 
-def _wrong_values(error: ValidationError, raw: Mapping[str, Any], path: str) -> tuple[Problem, ...]:
-    """Return what cannot be read, and the unknown keys of maps beside it."""
-    messages = error.messages if isinstance(error.messages, dict) else {"": error.messages}
-    wrong = {f"{path}.{key}": _sentence(texts) for key, texts in messages.items()}
-    unknown = (each for each in unknown_below(raw, NESTED_KEYS, path) if each.path not in wrong)
-    return (*(Problem(Severity.ERROR, *each) for each in wrong.items()), *unknown)
-
-
-def _sentence(texts: Any) -> str:
-    if isinstance(texts, Mapping):
-        return "; ".join(f"{key}: {_sentence(value)}" for key, value in texts.items())
-    return " ".join(map(str, texts))
-
-
-def _own_qos(management: Mapping[str, Any] | None) -> OwnQos | None:
+def _own_qos(management: QosManagement) -> OwnQos | None:
     """Return the pattern of the QoS that each account gets, without its name; None where it is switched off."""
-    if not management or not management["enabled"]:
+    if not management.enabled:
         return None
-    limits = ((option, management[key]) for key, option in QOS_LIMITS.items())
+    limits = ((option, getattr(management, key)) for key, option in QOS_LIMITS.items())
     return OwnQos(
         name="",
-        flags=management["flags"] or "",
+        flags=management.flags,
         limits=tuple((option, str(value)) for option, value in limits if value is not None),
-        additional=tuple(dict.fromkeys(map(fold, management["additional_qos"] or ()))),
-        holds_limits=bool(management["apply_limits_to_qos"]),
+        additional=tuple(dict.fromkeys(management.additional_qos)),
+        holds_limits=management.apply_limits_to_qos,
     )
 
 
 def _rest(
-    raw: Mapping[str, Any], loaded: Mapping[str, Any], own_qos: OwnQos | None, path: str
-) -> tuple[RestAccess | None, list[Problem]]:
-    """Return the way to slurmrestd, None with the commands; and what it cannot do of these settings."""
-    if loaded["execution_mode"] != "rest":
-        return None, []
-    access, problems = read_access(raw.get("rest_api"), f"{path}.rest_api")
-    if not loaded["cluster_name"]:
+    raw: Mapping[str, Any],
+    settings: SlurmSettings,
+    periodic: PeriodicLimitsKeys,
+    path: str,
+    findings: Findings,
+    wrong: Set[str],
+) -> RestAccess | None:
+    """Return the way to slurmrestd, and add what it cannot do of these settings."""
+    access = None
+    if "rest_api" not in wrong:
+        access = read_access(raw.get("rest_api"), f"{path}.rest_api", findings)
+    if not settings.cluster_name and "cluster_name" not in wrong:
         sentence = "is missing: slurmrestd has no cluster of its own, as slurm.conf has, so `rest` needs it"
-        problems.append(Problem(Severity.ERROR, f"{path}.cluster_name", sentence))
-    if own_qos and own_qos.holds_limits:
+        findings.error(f"{path}.cluster_name", sentence)
+    if settings.own_qos and settings.own_qos.holds_limits:
         sentence = (
             "slurmrestd cannot reset what a QoS has counted: leave it out, or use `execution_mode: cli`"
         )
-        problems.append(Problem(Severity.ERROR, f"{path}.qos_management.apply_limits_to_qos", sentence))
-    limits = raw.get("periodic_limits")
-    if isinstance(limits, Mapping) and limits.get("enabled") and not _emulator_url(limits):
-        problems.append(Problem(
-            Severity.WARNING, f"{path}.periodic_limits",
+        findings.error(f"{path}.qos_management.apply_limits_to_qos", sentence)
+    if periodic.enabled and not settings.emulator_url:
+        findings.warn(
+            f"{path}.periodic_limits",
             f"{NO_RESET}: messages of a policy with `raw_usage_reset` are refused. Switch it off in Waldur's policy, "
             "or use `execution_mode: cli`",
-        ))  # fmt: skip
-    return access, problems
+        )
+    return access
 
 
-def _emulator_url(limits: object) -> str:
-    """Return where the emulator of periodic limits is, empty for the cluster itself. What is wrong with these keys the
-    configuration tells; periodic limits are off then.
-    """
-    if not isinstance(limits, Mapping):
-        return ""
-    try:
-        emulates = limits.get("emulator_mode") is not None and field_types.flag(limits["emulator_mode"])
-    except ValidationError:
-        return ""
-    return str(limits.get("emulator_base_url") or EMULATOR_URL) if emulates else ""
-
-
-def _conflicts(loaded: Mapping[str, Any], path: str) -> list[Problem]:
-    found = []
-    # A name that cannot go into a command would make every order fail.
-    names = [(key, kind, loaded[key]) for key, kind in NAME_KEYS.items() if loaded[key]]
-    additional = (loaded["qos_management"] or {}).get("additional_qos") or ()
-    names += [("qos_management", "QoS", name) for name in additional]
-    found += [
-        Problem(Severity.ERROR, f"{path}.{key}", f"{name!r} is not a valid SLURM {kind} name")
-        for key, kind, name in names
-        if not is_usable(kind, fold(name))
-    ]
-    if (
-        loaded["qos_enforcement_enabled"]
-        and loaded["enforce_offering_qos"]
-        and (loaded["qos_paused"] or loaded["qos_downscaled"])
-    ):
-        found.append(Problem(
-            Severity.WARNING, path,
-            "with enforce_offering_qos the states are set by GrpSubmitJobs: leave out qos_paused and qos_downscaled",
-        ))  # fmt: skip
-    return found
-
-
-def _qos_conflicts(raw: Mapping[str, Any], management: Mapping[str, Any], path: str) -> Iterator[Problem]:
-    """Yield what the reference does not start with either: a state by two ways, limits on a QoS that nobody makes."""
-    skips, applies = management.get("skip_qos_swap"), management.get("apply_limits_to_qos")
-    if applies and not management["enabled"]:
-        message = "limits cannot go on a QoS that is not made: set `enabled: true`, or leave it out"
+def _qos_conflicts(
+    raw: Mapping[str, Any],
+    management: QosManagement,
+    periodic: PeriodicLimitsKeys,
+    path: str,
+    wrong: Set[str],
+) -> Iterator[Problem]:
+    """Yield what the reference does not start with either: a state by two ways, limits on a QoS that is not made."""
+    skips, applies = management.skip_qos_swap, management.apply_limits_to_qos
+    if applies and not management.enabled and "qos_management.enabled" not in wrong:
+        message = "limits cannot go on a QoS that is not made: set `enabled: true`, or remove it"
         yield Problem(Severity.ERROR, f"{path}.apply_limits_to_qos", message)
-    if applies and not skips:
+    if applies and not skips and "qos_management.skip_qos_swap" not in wrong:
         message = "a QoS of a state would take the one with the limits away: set `skip_qos_swap: true`"
         yield Problem(Severity.ERROR, f"{path}.apply_limits_to_qos", message)
-    periodic = raw.get("periodic_limits")
-    if applies and isinstance(periodic, Mapping) and periodic.get("enabled") not in (None, False):
-        message = "periodic_limits reset the account only, and the QoS would keep its limit: leave out one of the two"
+    if applies and periodic.enabled:
+        message = (
+            "periodic_limits reset the account only, and the QoS would keep its limit: remove one of the two"
+        )
         yield Problem(Severity.ERROR, f"{path}.apply_limits_to_qos", message)
-    for key in ("qos_paused", "qos_downscaled", "qos_default"):
-        if skips and raw.get(key) not in (None, ""):
-            message = f"no QoS is exchanged then, and `{key}` names one for that: leave out one of the two"
+    for name in ("qos_paused", "qos_downscaled", "qos_default"):
+        if skips and raw.get(name) not in (None, ""):
+            message = f"no QoS is exchanged then, and `{name}` names one for that: remove one of the two"
             yield Problem(Severity.ERROR, f"{path}.skip_qos_swap", message)
 
 
-def _default_account(raw: Mapping[str, Any], loaded: Mapping[str, Any], path: str) -> Iterator[Problem]:
+def _default_account(
+    raw: Mapping[str, Any], settings: SlurmSettings, path: str, wrong: Set[str]
+) -> Iterator[Problem]:
     """Yield what a default account that is written means for members; the reference would let them join it."""
-    if loaded["default_account_policy"] != "common" or not raw.get("default_account"):
+    if settings.default_account_policy != "common" or not raw.get("default_account"):
         return
-    account, top = fold(loaded["default_account"]), fold(loaded["root_account"] or "")
+    if not wrong.isdisjoint({"default_account", "default_account_policy", "root_account"}):
+        return
+    account, top = settings.default_account, settings.root_account
     if account == ROOT:
-        means = f"{ROOT} is where customers' accounts go, and becomes nobody's default account"
-    elif top in ("", account):
+        means = f"{ROOT} is where customers' accounts go, and becomes no user's default account"
+    elif top == account:
         means = (
-            f"{account} is where customers' accounts go, and becomes nobody's default account: one that takes no jobs "
+            f"{account} is where customers' accounts go, and becomes no user's default account: one that takes no jobs "
             "would close all accounts below it. Name the account above customers' by `root_account`"
         )
     else:
@@ -307,17 +239,22 @@ def _default_account(raw: Mapping[str, Any], loaded: Mapping[str, Any], path: st
     yield Problem(Severity.WARNING, f"{path}.default_account", message)
 
 
-def _without_effect(raw: Mapping[str, Any], loaded: Mapping[str, Any], path: str) -> Iterator[Problem]:
+def _without_effect(
+    raw: Mapping[str, Any], settings: SlurmSettings, path: str, wrong: Set[str]
+) -> Iterator[Problem]:
     """Yield what is written and not read, because another key says otherwise."""
-    management = loaded["qos_management"] or {}
-    if not management.get("enabled"):
+    if not settings.qos_management.enabled and "qos_management.enabled" not in wrong:
         why = "`enabled: true` is not written, so no account gets a QoS of its own"
         read_anyway = {"enabled", "skip_qos_swap", "apply_limits_to_qos"}
-        keys = NESTED_KEYS["qos_management"] - read_anyway
+        keys = {
+            name for name in keys_of(QosManagement) if f"qos_management.{name}" not in wrong
+        } - read_anyway
         yield from without_effect(raw.get("qos_management"), keys, f"{path}.qos_management", why)
-    if loaded["execution_mode"] != "rest":
+    if "execution_mode" in wrong:
+        return
+    if settings.execution_mode != "rest":
         why = "SLURM's commands are used. Set `execution_mode: rest` for slurmrestd, or leave `rest_api` out"
-        yield from without_effect(raw, ("rest_api",), path, why)
+        yield from without_effect(raw, {"rest_api"} - wrong, path, why)
         return
     why = "with `execution_mode: rest` no command of SLURM is started"
     yield from without_effect(raw, ("command_prefix", "slurm_bin_path"), path, why)

@@ -4,8 +4,8 @@
 sacct shows the jobs that ended at its start time or later, and those without an end (22.05: `time_end >= start OR
 time_end = 0`). So what one read finds ended before a moment, and another read that starts with it finds, are together
 the month. That holds as long as no job went from one side to the other in between. A job that was on the other side
-and had begun stays there: a fingerprint of these jobs tells whether the second read saw the same ones. It changes where
-slurmdbd is told of such a job late, where one gets an end in the past, is deleted, or is missing in an answer.
+and had begun stays there: a fingerprint of these jobs shows whether the second read saw the same ones. It changes where
+such a job is reported to slurmdbd late, where one gets an end in the past, is deleted, or is missing in an answer.
 """
 
 from __future__ import annotations
@@ -27,16 +27,18 @@ DIGEST_BYTES = 16
 
 @dataclass(frozen=True, slots=True)
 class SplitUsage:
-    """`ended`: of the jobs that ended before the moment; `watched`: fingerprint of others that had begun."""
+    """The usage of a month, parted at a moment."""
 
+    # Of the jobs that ended before the moment.
     ended: Usage
     others: Usage
+    # Fingerprint of other jobs that had begun.
     watched: str
 
 
 class Split:
     """One read, parted at `before`. `ended` counts the jobs that ended before it. Others that began before `watched`
-    are in the fingerprint; those that ended before `since`, the begin of the month, count for nobody. All three are
+    are in the fingerprint; those that ended before `since`, the begin of the month, are not counted. All three are
     epoch seconds.
     """
 

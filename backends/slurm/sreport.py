@@ -51,7 +51,7 @@ class Rollup:
         """
         environment = self._zones.environment(query)
         if time.time() < window(query)[1]:
-            raise MonthOpen(f"{query.month} has not ended: sreport tells of closed months only")
+            raise MonthOpen(f"{query.month} has not ended: sreport reports closed months only")
         if difference := self._zones.difference(query):
             raise ZoneDiffers(
                 f"{query.month} in {query.zone} is no month of the cluster's own zone ({difference}): sreport would "

@@ -41,11 +41,11 @@ def state(
     return StateSpec(names, own.name if own else settings.qos_default, only_from=limiting), ()
 
 
-def left_behind(
+def leftover_pause_notes(
     settings: SlurmSettings, requested: RequestedState, own: OwnQos | None, standing: Account | None
 ) -> tuple[str, ...]:
     """Return a note where an account that is neither paused nor downscaled may still be held as it was before
-    `skip_qos_swap` was set or removed. Nobody can tell that from what a site set by hand, so nothing is done about it.
+    `skip_qos_swap` was set or removed. That looks like what a site set by hand, so nothing is done about it.
     """
     if standing is None or requested.paused or requested.downscaled:
         return ()

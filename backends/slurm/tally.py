@@ -6,9 +6,9 @@ once. Output counts whole or not at all: a line with other columns than those as
 
 Jobs are cut at the month's borders here. sacct can do it, too (`--truncate`), with one more SQL query for each job:
 100,000 jobs took 12 s so and 1.6 s without (22.05), and a job that is suspended just now counted as if it ran.
-Only for a job that was suspended and crosses a border sacct must tell on which side that was: it
-`needs_truncated_read`. A job that is suspended now never counts as more than its own ElapsedRaw, which leaves out the
-open suspension; how much of that was before the window sacct must tell, too: it is `suspended_at_border`.
+Only for a job that was suspended and crosses a border sacct must report on which side that was: it
+`needs_truncated_read`. A job that is suspended now never counts as more than its own ElapsedRaw, which excludes the
+open suspension; how much of that was before the window sacct must report, too: it is `suspended_at_border`.
 
 ElapsedRaw is without the time in which a job was suspended. ReqTRES counts by it, as in the reference. Of AllocTRES,
 the rollup (sreport, 22.05) takes the suspended time off cpu only: the rest was kept from others all the while.
@@ -92,7 +92,7 @@ class Tally:
         self._suspended_s: Counter[str] = Counter()
         self._tres: dict[str, Pairs] = {}
         self._sums: RawSums = {}
-        self._left_out = 0
+        self._skipped = 0
         self._without_tres: Counter[str] = Counter()
 
     def add(self, lines: Iterable[str]) -> None:
@@ -141,7 +141,7 @@ class Tally:
                 self._count_suspended(cut, whole, int(elapsed))
 
     def usage(self) -> Usage:
-        """Return the month as the lines so far tell it."""
+        """Return the month according to the lines so far."""
         self._fold()
         if self._without_tres:
             account, seconds = self._without_tres.most_common(1)[0]
@@ -151,8 +151,8 @@ class Tally:
                 seconds,
                 account,
             )
-        if self._left_out:
-            log.warning("%s live jobs beyond %s are not listed", self._left_out, LIVE_KEPT)
+        if self._skipped:
+            log.warning("%s live jobs beyond %s are not listed", self._skipped, LIVE_KEPT)
         sums: dict[tuple[str, str], Mapping[str, int]] = {}
         for who, counts in self._sums.items():
             account, _, user = who.partition("|")
@@ -213,16 +213,14 @@ class Tally:
         if self._ids is not None and job not in self._ids:
             return
         if len(self.kept) >= LIVE_KEPT:
-            self._left_out += 1
+            self._skipped += 1
             return
         account, user, tres = _common(kind, line)
-        counts = self._counts(self._read_tres(tres, line), seconds, suspended_s)
+        kept_s = seconds + (suspended_s if self.query.source is UsageSource.ALLOCATED else 0)
+        pairs = self._read_tres(tres, line)
+        counts = {name: value * (seconds if name == "cpu" else kept_s) for name, value in pairs}
         if self._ids is not None or any(counts.values()):
             self.kept.append(JobUse(job, fold(account), fold(user), state, seconds, counts, submit))
-
-    def _counts(self, pairs: Pairs, seconds: int, suspended_s: int) -> dict[str, int]:
-        kept_s = seconds + (suspended_s if self.query.source is UsageSource.ALLOCATED else 0)
-        return {name: value * (seconds if name == "cpu" else kept_s) for name, value in pairs}
 
     def _read_tres(self, text: str, line: str) -> Pairs:
         """Parse `cpu=4,mem=2000M,gres/gpu:a100=1`, once. Memory is in MiB, like limits, and burst buffers are, too."""
@@ -280,7 +278,7 @@ class Tally:
 
 
 def accounts(sums: Sums) -> dict[str, AccountUsage]:
-    """Group sums to accounts with their users. Jobs without an account, from before accounting, count for nobody."""
+    """Group sums to accounts with their users. Jobs without an account, from before accounting, are not counted."""
     users: dict[str, dict[str, Mapping[str, int]]] = {}
     totals: dict[str, Counter[str]] = {}
     for (account, user), counts in sums.items():

@@ -29,7 +29,7 @@ from backends.zones import Zones, window
 TIMEOUT_S = 180.0
 JOBS_PER_COMMAND = 1000
 EMPTY_PAUSE_S = 0.5
-# slurmctld tells slurmdbd of jobs that began, and so of their ends, every five seconds (22.05).
+# slurmctld reports jobs that began, and so their ends, to slurmdbd every five seconds (22.05).
 ENDS_KNOWN_AFTER_S = 6.0
 # Before any job of SLURM; 0 would be no time at all to sacct.
 EVER = "2000-01-01T00:00:00"
@@ -58,8 +58,8 @@ class Accounting:
 
     def command(self, query: UsageQuery, account: str) -> str:
         """Return the command for one account, as a shell takes it; there sacct itself cuts the jobs at the borders."""
-        shown = f"JobIDRaw,User,State,{TRES_COLUMN[query.source]},ElapsedRaw,Suspended"
-        command = self._command(query, "--truncate", f"--accounts={account}", f"--format={shown}")
+        columns_asked = f"JobIDRaw,User,State,{TRES_COLUMN[query.source]},ElapsedRaw,Suspended"
+        command = self._command(query, "--truncate", f"--accounts={account}", f"--format={columns_asked}")
         if self._runner.prefixed:
             return shlex.join(self._runner.argv(command, {"TZ": query.zone}))
         return f"TZ={shlex.quote(query.zone)} {shlex.join(command)}"
@@ -82,7 +82,7 @@ class Accounting:
         split = Split(before, watched, since, ended)
         # In UTC: a moment in the hour that a zone has twice would be another one.
         start = before if later_only else min(since, before)
-        # sacct refuses a start after the end: of a month that is over it shows later jobs, too. They are left out here.
+        # sacct refuses a start after the end: of a month that is over it shows later jobs, too. They are skipped here.
         times = (_utc(start), _utc(max(until, start + 1)))
         with closing(self._lines(query, times=times, zone="UTC", more=("Eligible", "End"))) as lines:
             others.add(split.others(_eligible(lines, until)))
@@ -121,8 +121,8 @@ class Accounting:
         environment = {**self._zones.environment(query), "SLURM_TIME_FORMAT": "%s"}
         if zone:
             environment["TZ"] = zone
-        shown = ",".join((columns(query.source), *more))
-        command = self._command(query, *options, f"--format={shown}", times=times)
+        columns_asked = ",".join((columns(query.source), *more))
+        command = self._command(query, *options, f"--format={columns_asked}", times=times)
         return streamed(self._runner.lines(command, timeout_s=TIMEOUT_S, environment=environment))
 
     def _command(

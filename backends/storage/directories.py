@@ -39,7 +39,7 @@ class DirectoriesUnusable(BackendError):
     of_host = True
 
 
-def standing(base_path: str, accounts: Iterable[str]) -> Mapping[str, str]:
+def taken_places(base_path: str, accounts: Iterable[str]) -> Mapping[str, str]:
     """Return the accounts whose place is taken: empty text for a folder, else why not. Raises BackendError."""
     found = {}
     with _opened(base_path) as base:
@@ -58,7 +58,7 @@ def standing(base_path: str, accounts: Iterable[str]) -> Mapping[str, str]:
 
 
 def is_empty(base_path: str, account: str) -> bool:
-    """Return whether a project directory holds nothing; False where nobody may look. Raises BackendError."""
+    """Return whether a project directory holds nothing; False where that cannot be read. Raises BackendError."""
     try:
         with _opened(base_path) as base:
             folder = os.open(account, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=base)
@@ -132,7 +132,7 @@ def _opened(base_path: str) -> Iterator[int]:
         if seen.st_uid not in (0, os.geteuid()) or seen.st_mode & OTHERS_WRITE:
             raise DirectoriesUnusable(
                 f"project_directory.base_path {base_path} belongs to user {seen.st_uid} with mode "
-                f"{stat.S_IMODE(seen.st_mode):04o}: it must belong to root, and nobody else may write there"
+                f"{stat.S_IMODE(seen.st_mode):04o}: it must belong to root, and no other user may write there"
             )
         yield base
     finally:

@@ -63,15 +63,14 @@ class RootNeeded(BackendError):
 
 @dataclass(slots=True)
 class HeadNode:
-    """This host. Everything that changes something runs under `lock`, one at a time.
+    """This host."""
 
-    `lookup` looks one user up. After `leave_after_s` a program that hangs (a file system that does not respond) is left
-    to itself.
-    """
-
+    # Everything that changes something runs under it, one at a time.
     lock: WriteLock
     programs: Programs = field(default_factory=Programs)
+    # Looks one user up.
     lookup: Lookup = passwd.lookup
+    # After this a program that hangs (a file system that does not respond) is left to itself.
     leave_after_s: float = LEAVE_AFTER_S
     runner: Runner = field(default_factory=Runner)
 
@@ -97,7 +96,7 @@ class HeadNode:
                 argvs = (project_quotas.settings(action),)
             case _:
                 raise PlanRefused(f"the head node cannot {action.verb}")
-        return tuple(shlex.join((self.programs.shown(argv[0]), *argv[1:])) for argv in argvs)
+        return tuple(shlex.join((self.programs.name_to_print(argv[0]), *argv[1:])) for argv in argvs)
 
     def apply(self, action: HostAction) -> Outcome:
         """Carry one action out and check the result.

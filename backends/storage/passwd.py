@@ -27,11 +27,12 @@ class UserDatabaseUnavailable(BackendUnavailable):
 
 @dataclass(frozen=True, slots=True)
 class PasswdEntry:
-    """A user as the system knows them, under the name that was looked up; `home` as it is written there."""
+    """A user as the system knows them, under the name that was looked up."""
 
     name: str
     uid: int
     gid: int
+    # As it is written there.
     home: str
 
 

@@ -24,11 +24,12 @@ PACKAGES: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Programs:
-    """Finds programs on PATH and in SYSTEM_FOLDERS. `helper`: where mkhomedir_helper is looked for first."""
+    """Finds programs on PATH and in SYSTEM_FOLDERS."""
 
+    # Where mkhomedir_helper is looked for first.
     helper: str = HELPER
 
-    def shown(self, program: str) -> str:
+    def name_to_print(self, program: str) -> str:
         """Return how a command line for people names a program."""
         return self.helper if program == "mkhomedir_helper" else program
 

@@ -56,7 +56,7 @@ def limits_of(said: str) -> dict[str, str] | None:
 
 def differences(said: str, limits: Iterable[tuple[str, str]]) -> list[str] | None:
     """Return the limits that are not as they were set, as words; None where the output is not that of lfs quota."""
-    shown = limits_of(said)
-    if shown is None:
+    found = limits_of(said)
+    if found is None:
         return None
-    return [f"{name} is {shown[name]}, not {value}" for name, value in limits if shown[name] != value]
+    return [f"{name} is {found[name]}, not {value}" for name, value in limits if found[name] != value]

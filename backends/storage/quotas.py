@@ -19,21 +19,20 @@ LFS_OPTIONS: Mapping[str, str] = {"bsoft": "-b", "bhard": "-B", "isoft": "-i", "
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """A command that shows what was set; `expected` is its whole output, None where that is for the log only."""
+    """A command that shows what was set."""
 
     argv: Argv
+    # Its whole output, None where that is for the log only.
     expected: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class QuotaCommands:
-    """Commands that set the quota of one user, in order, and those that show it.
-
-    `stderr_means_failure`: words on stderr are a refusal, whatever the exit code.
-    """
+    """Commands that set the quota of one user, in order, and those that show it."""
 
     settings: tuple[Argv, ...]
     checks: tuple[Check, ...]
+    # Words on stderr are a refusal, whatever the exit code.
     stderr_means_failure: bool = False
 
 

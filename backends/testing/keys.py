@@ -19,15 +19,17 @@ from backends.testing.memory import MemoryBackend, slurm_settings
 
 @dataclass
 class KeyMemory:
-    """`digests` and `paused` by account and name; `used`: what `usage` tells of each month, by account and name.
-    `refusal`: why no key is made, empty where they are.
-    """
+    """The keys of a memory cluster."""
 
     backend: MemoryBackend
+    # By account and name.
     digests: dict[tuple[str, str], str] = field(default_factory=dict)
+    # By account and name.
     paused: set[tuple[str, str]] = field(default_factory=set)
+    # What `usage` returns of each month, by account and name.
     used: dict[str, dict[str, dict[str, Counts]]] = field(default_factory=lambda: defaultdict(dict))
 
+    # Why no key is made, empty where they are.
     refusal: str = ""
 
     def issue(self, account: str, client_id: str) -> MadeKey:
@@ -55,7 +57,7 @@ class KeyMemory:
         return self.used[str(query.month)]
 
     def opens(self, account: str, client_id: str, secret: str) -> bool:
-        """Return whether the secret lets somebody in."""
+        """Return whether the secret is accepted."""
         digest = hashlib.sha256(secret.encode()).hexdigest()
         return self.digests.get((account, client_id)) == digest and (account, client_id) not in self.paused
 

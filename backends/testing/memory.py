@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
 """A cluster in memory, and a backend that works on it by what the actions declare of themselves.
 
-It takes SLURM's settings and spelling, and refuses what SLURM refuses where passes depend on it. It fails when it is
-told to. What SLURM really does is tested on the real one.
+It takes SLURM's settings and spelling, and refuses what SLURM refuses where passes depend on it. It fails on
+request. What SLURM really does is tested on the real one.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from typing import Any
 
 from agent.core.actions import (
     ClusterAction,
+    ClusterObject,
     DeleteAccount,
     DeleteQos,
     Effect,
-    Kind,
+    ObjectKind,
     RemoveMember,
     SetLimits,
     SetQos,
     Target,
-    Thing,
 )
 from agent.core.errors import (
     BackendUnavailable,
@@ -84,15 +84,15 @@ def empty_cluster() -> Snapshot:
 
 @dataclass
 class MemoryCluster:
-    """What the cluster holds. `state.complete`: the parts that can be read at all, beside jobs, use and QoS.
+    """What the cluster holds."""
 
-    `blocked_members`: account and user of those who may not submit jobs. `counted`: what users had counted by month
-    (`2024-03`), account and user. `jobs_never_end`: cancelling them does not help.
-    """
-
+    # What is complete in it are the parts that can be read at all, apart from jobs, use and QoS.
     state: Snapshot = field(default_factory=empty_cluster)
+    # Account and user of those who may not submit jobs.
     blocked_members: frozenset[tuple[str, str]] = frozenset()
+    # What users had counted by month (`2024-03`), account and user.
     counted: dict[str, dict[str, dict[str, Counts]]] = field(default_factory=dict)
+    # Cancelling them does not help.
     jobs_never_end: bool = False
 
     def carry_out(self, action: ClusterAction) -> None:
@@ -103,22 +103,24 @@ class MemoryCluster:
         if action.effect is not Effect.REMOVE and action.target is not Target.CLUSTER:
             self._need(action)
         if self.jobs_never_end:
-            running = [Thing(Kind.JOBS, account, user) for account, user in self.state.active_users]
-            if any(ended.covers(jobs) for ended in action.things(action.ends) for jobs in running):
+            running = [
+                ClusterObject(ObjectKind.JOBS, account, user) for account, user in self.state.active_users
+            ]
+            if any(ended.covers(jobs) for ended in action.objects(action.ends) for jobs in running):
                 raise JobsStillActive(f"jobs in {action.account} are still ending")
         self._check_values(action)
-        for thing in (*action.things(action.ends), *action.things(action.makes)):
-            if thing.kind is Kind.SUBMISSION and thing.of:
+        for thing in (*action.objects(action.ends), *action.objects(action.makes)):
+            if thing.kind is ObjectKind.SUBMISSION and thing.of:
                 pair = frozenset({(thing.account, thing.of)})
-                is_open = thing in action.things(action.makes)
+                is_open = thing in action.objects(action.makes)
                 self.blocked_members = self.blocked_members - pair if is_open else self.blocked_members | pair
         self.state = action.applied_to(self.state)
 
     def _need(self, action: ClusterAction) -> None:
-        for thing in action.things(action.needs):
-            if thing.kind is Kind.ACCOUNT and thing.account not in self.state.accounts:
+        for thing in action.objects(action.needs):
+            if thing.kind is ObjectKind.ACCOUNT and thing.account not in self.state.accounts:
                 raise refused(action, f"no account {thing.account}")
-            if thing.kind is Kind.MEMBER and thing.of not in self.state.users_of(thing.account):
+            if thing.kind is ObjectKind.MEMBER and thing.of not in self.state.users_of(thing.account):
                 raise refused(action, f"{thing.of} has no association with {thing.account}")
 
     def _check_values(self, action: ClusterAction) -> None:
@@ -140,12 +142,7 @@ class MemoryCluster:
 
 
 class MemoryBackend:
-    """A complete backend on a cluster in memory, which several backends may share.
-
-    `outage` is asked before each call (`observe`, `apply`, `usage`) and each action; true: nothing answers, and what
-    follows in the same batch is not tried. `refuses`: actions that the cluster says no to. `applied`: what was done, in
-    its order. `queries`: the months of usage that were asked for.
-    """
+    """A complete backend on a cluster in memory, which several backends may share."""
 
     def __init__(
         self,
@@ -158,9 +155,14 @@ class MemoryBackend:
         self.memory = on or MemoryCluster(state or empty_cluster())
         self.cluster = CLUSTER
         self.executed: Counter[str] = Counter()
+        # Asked before each call (`observe`, `apply`, `usage`) and each action; true: nothing answers, and what follows
+        # in the same batch is not tried.
         self.outage: Callable[[str], bool] = lambda _: False
+        # Actions that the cluster says no to.
         self.refuses: Callable[[ClusterAction], bool] = lambda _: False
+        # What was done, in its order.
         self.applied: list[ClusterAction] = []
+        # The months of usage that were asked for.
         self.queries: list[UsageQuery] = []
 
     @property

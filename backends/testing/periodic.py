@@ -17,20 +17,21 @@ from backends.testing.memory import MemoryBackend
 
 @dataclass
 class AccountSettings:
-    """Settings of one account. `share` is None for the share of the account above; `resets`: how often its raw usage
-    was reset.
-    """
+    """Settings of one account."""
 
+    # None for the share of the account above.
     share: int | None = None
     limits: dict[LimitType, dict[str, int]] = field(default_factory=dict)
+    # How often its raw usage was reset.
     resets: int = 0
 
 
 class PeriodicMemory:
-    """Periodic settings by account. `ignores_settings`: it says yes to settings and does nothing."""
+    """Periodic settings by account."""
 
     def __init__(self, backend: MemoryBackend) -> None:
         self.accounts: defaultdict[str, AccountSettings] = defaultdict(AccountSettings)
+        # It says yes to settings and does nothing.
         self.ignores_settings = False
         self._backend = backend
 

@@ -3,8 +3,8 @@
 
 Third parties implement `UsernameBackend` and register a `UsernamePlugin`. A backend may raise
 `AccountLinkingRequired` or `AdditionalValidationRequired` where the person must act first, `BackendUnavailable` where
-nothing can be known now, and an error with `of_host` for a fault of the site: then nobody's state is changed. Any other
-`BackendError` is a fault that concerns one person.
+nothing can be known now, and an error with `of_host` for a fault of the site: then the state of no person is
+changed. Any other `BackendError` is a fault that concerns one person.
 """
 
 from __future__ import annotations
@@ -31,15 +31,13 @@ from backends.base import Parsed
 
 @dataclass(frozen=True, slots=True)
 class UsernameContext:
-    """What the agent gives a username backend.
-
-    `owners`: who has which name in Waldur already (username to user uuid). `on_cluster`: names that the cluster knows;
-    asked for only where a new name is made, and raises BackendError.
-    """
+    """What the agent gives a username backend."""
 
     offering_uuid: str
     state_dir: Path
+    # Who has which name in Waldur already (username to user uuid).
     owners: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    # Names that the cluster knows; asked for only where a new name is made, and raises BackendError.
     on_cluster: Callable[[], frozenset[str]] = frozenset
 
 
@@ -75,12 +73,13 @@ class UsernameBackend(Protocol):
 
 @runtime_checkable
 class UserDirectory(Protocol):
-    """A username backend that keeps people in a directory. `made`: the users that it has made, oldest first."""
+    """A username backend that keeps people in a directory."""
 
+    # The users that it has made, oldest first.
     made: list[str]
 
     def require_room(self) -> None:
-        """Raise a BackendError with `of_host` where nobody new can be made. Changes nothing."""
+        """Raise a BackendError with `of_host` where no new user can be made. Changes nothing."""
         ...
 
 
@@ -106,8 +105,8 @@ class UsernamePlugin(Protocol):
     """The object that an entry point of the group `waldur_site_cluster.username_backends` names."""
 
     @property
-    def setting_keys(self) -> frozenset[str]:
-        """Keys of `backend_settings` that this backend reads."""
+    def settings(self) -> type:
+        """Return the frozen dataclass whose fields declare the keys of `backend_settings` that this backend reads."""
         ...
 
     def parse(self, raw: Mapping[str, Any], path: str) -> Parsed:

@@ -11,6 +11,8 @@ import string
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from agent.config.field_types import Text, whole
+from agent.config.keys import key
 from agent.core.errors import BackendError
 from agent.core.model import OfferingUser
 from backends.usernames.spelling import plain
@@ -29,7 +31,7 @@ FORMATS = {
 }
 FIELDS = ("first", "last", "waldur_username", "email")
 
-# Names that are nobody's, on any system; the last ones are keywords of sacctmgr (22.05).
+# Names that no person may have, on any system; the last ones are keywords of sacctmgr (22.05).
 NEVER = frozenset({
     "root", "admin", "administrator", "daemon", "nobody", "nogroup", "sudo", "wheel", "docker", "slurm", "munge",
     "all", "none", "set", "where", "and", "format", "withassoc", "withassocs", "withdeleted", "withcoord",
@@ -39,15 +41,6 @@ _POSIX = re.compile(r"[a-z_][a-z0-9_.-]*")
 _GROUP = re.compile(r"[a-z0-9_][a-z0-9_.-]*")
 _LITERAL = re.compile(r"[a-z0-9_.-]*")
 _SPEC = re.compile(r"(\.[1-9][0-9]?)?")
-
-
-@dataclass(frozen=True, slots=True)
-class NameFormat:
-    """How names look: `pattern` for `str.format`, with the names in FIELDS and a length at most (`{first:.1}`)."""
-
-    pattern: str
-    max_length: int = MAX_LENGTH
-    last_counter: int = LAST_COUNTER
 
 
 def pattern_of(word: str) -> str:
@@ -61,9 +54,9 @@ def pattern_of(word: str) -> str:
         if name is None:
             continue
         if name not in FIELDS or conversion or not _SPEC.fullmatch(spec or ""):
-            shown = f"{{{name}}}" if name not in FIELDS else word
+            unknown = f"{{{name}}}" if name not in FIELDS else word
             raise ValueError(
-                f"{shown} is not known; use {', '.join(f'{{{f}}}' for f in FIELDS)}, {{first:.1}}"
+                f"{unknown} is not known; use {', '.join(f'{{{f}}}' for f in FIELDS)}, {{first:.1}}"
             )
         used.add(name)
     if not used:
@@ -73,8 +66,24 @@ def pattern_of(word: str) -> str:
     return word
 
 
+@dataclass(frozen=True, slots=True)
+class NameFormat:
+    """How names look."""
+
+    # For `str.format`, with the names in FIELDS and a length at most (`{first:.1}`).
+    pattern: str = key(
+        FORMATS["first_initial_lastname"],
+        "a word or a pattern, see above",
+        name="format",
+        of=Text(pattern_of),
+        usual_value="first_initial_lastname",
+    )
+    max_length: int = key(MAX_LENGTH, f"4 to {MAX_LENGTH}", of=whole(4, MAX_LENGTH))
+    last_counter: int = key(LAST_COUNTER, "the last number that is tried", of=whole(2, 99_999))
+
+
 def posix_problem(name: str) -> str:
-    """Return why nobody can have this username; empty when they can."""
+    """Return why this username cannot be used; empty when it can."""
     if not name:
         return "it is empty"
     if len(name) > MAX_LENGTH:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Chooses a free name for a person: the first that nobody has in Waldur, on the cluster or on this host."""
+"""Chooses a free name for a person: the first that is free in Waldur, on the cluster and on this host."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class FreeNames:
         self._on_cluster: frozenset[str] | None = None
 
     def first_free(self, user: OfferingUser, *, is_taken: Callable[[str], bool] = lambda _: False) -> str:
-        """Return a name that nobody has.
+        """Return a free name.
 
         Raises BackendError when all that may be tried are taken, or the cluster's names cannot be read.
         """

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """Users and groups of this host, by the name service (`/etc/passwd`, SSSD, ...).
 
-A name service that is out of order finds nobody: a name that is found here is taken, one that is not found may be
+A name service that is out of order finds no user: a name that is found here is taken, one that is not found may be
 taken all the same.
 """
 

@@ -2,19 +2,25 @@
 """Which username backends there are, and which one an offering has (`username_management_backend`).
 
 A name that nothing provides, and a wrong setting, switch the making of names off for this offering, and nothing else.
-Where a directory follows Waldur they also keep everybody in the accounts: nobody knows who was renamed in it. The
+Where a directory follows Waldur they also keep everybody in the accounts: who was renamed in it is unknown. The
 modules for LDAP are loaded only for offerings that have a directory: they take 5 MB in each process.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from importlib.metadata import EntryPoint
 from typing import Any
 
+from agent.config import homes
+from agent.config.findings import Findings
+from agent.config.keys import WrongValue
 from agent.config.model import Offering, Problem, Severity
 from agent.core.errors import ConfigError
 from backends import plugins
+from backends.base import Parsed
+from backends.plugins import PluginMissing
 from backends.usernames.base import (
     GroupDirectory,
     GroupPlugin,
@@ -29,13 +35,11 @@ from backends.usernames.ldap import schema as ldap
 GROUP = "waldur_site_cluster.username_backends"
 KEY = "username_management_backend"
 LDAP = "ldap"
-NO_NAMES = "No usernames are made for this offering"
-NO_GROUPS = "No groups are made for this offering"
-NOT_FOLLOWED = "Until this is set right the directory does not follow Waldur, and nobody leaves an account"
-
-
-class UsernameBackendMissing(ConfigError):
-    """The configuration names a username backend that nothing on this host provides."""
+NO_NAMES = WrongValue(fallback="no usernames are made for this offering")
+NO_GROUPS = WrongValue(fallback="no groups are made for this offering")
+NOT_FOLLOWED = WrongValue(
+    fallback="the directory does not follow Waldur, and no member is removed from an account"
+)
 
 
 def installed() -> Mapping[str, EntryPoint]:
@@ -44,15 +48,8 @@ def installed() -> Mapping[str, EntryPoint]:
 
 
 def load(name: str) -> UsernamePlugin:
-    """Return the plugin of that name. Raises UsernameBackendMissing with what is installed."""
-    found = installed()
-    if name not in found:
-        known = ", ".join(sorted(found)) or "none"
-        raise UsernameBackendMissing(f"username backend {name!r} is not installed; installed are: {known}")
-    try:
-        plugin: UsernamePlugin = found[name].load()
-    except ImportError as error:
-        raise UsernameBackendMissing(f"username backend {name!r} cannot be loaded: {error}") from error
+    """Return the plugin of that name. Raises PluginMissing."""
+    plugin: UsernamePlugin = plugins.load(GROUP, name, "username ")
     return plugin
 
 
@@ -84,7 +81,7 @@ def provider_groups(offering: Offering) -> ProviderGroupDirectory | None:
 
 def follows_waldur(offering: Offering) -> bool:
     """Return whether the people of the offering's directory get the names that Waldur has for them."""
-    return offering.username_backend == LDAP and ldap.follows_waldur(offering.backend_settings)
+    return offering.username_backend == LDAP and homes.follows_waldur(offering.backend_settings)
 
 
 def has_provider_groups(offering: Offering) -> bool:
@@ -106,28 +103,30 @@ def problems(offering: Offering) -> list[Problem]:
     An error there stops names, or groups, of this offering and nothing else; in a directory that follows Waldur it
     stops the removal of members, too.
     """
-    consequence = NOT_FOLLOWED if follows_waldur(offering) else NO_NAMES
+    effect = NOT_FOLLOWED if follows_waldur(offering) else NO_NAMES
     settings_path = f"{offering.path}.backend_settings"
-    found: list[Problem] = []
+    findings = Findings()
+    parsed: list[tuple[Parsed, WrongValue]] = []
     try:
-        parsed = load(offering.username_backend).parse(offering.backend_settings, settings_path)
-        found += [_stopping(problem, consequence) for problem in parsed.problems]
-    except UsernameBackendMissing as error:
-        found.append(Problem(Severity.WARNING, f"{offering.path}.{KEY}", f"{error}. {consequence}"))
+        plugin = load(offering.username_backend)
+        parsed.append((plugin.parse(offering.backend_settings, settings_path), effect))
+    except PluginMissing as error:
+        findings.warn(f"{offering.path}.{KEY}", f"{error}; {effect.sentence}")
     if offering.username_backend != LDAP and offering.backend_settings.get(LDAP) is not None:
-        parsed = ldap.parse(offering.backend_settings, settings_path)
-        found += [_stopping(problem, NO_GROUPS) for problem in parsed.problems]
-    return found
+        parsed.append((ldap.parse(offering.backend_settings, settings_path), NO_GROUPS))
+    for settings, its_effect in parsed:
+        for problem in settings.problems:
+            if problem.severity is Severity.ERROR:
+                findings.refuse(problem.path, problem.message, its_effect)
+            else:
+                findings.add([problem])
+    return list(findings.problems)
 
 
-def _stopping(problem: Problem, consequence: str) -> Problem:
-    if problem.severity is not Severity.ERROR:
-        return problem
-    return Problem(Severity.WARNING, problem.path, f"{problem.message}. {consequence}", strict_error=True)
-
-
-def setting_keys(offering: Offering) -> frozenset[str]:
-    """Return the keys of `backend_settings` that the offering's username backend reads."""
-    if offering.username_backend not in installed():
-        return frozenset()
-    return load(offering.username_backend).setting_keys
+def setting_kinds(offering: Offering) -> frozenset[type]:
+    """Return the dataclasses of the keys of `backend_settings` that the offering's username backend reads, and the
+    directory of its groups for whatever backend.
+    """
+    with suppress(PluginMissing):
+        return frozenset({ldap.LdapKeys, load(offering.username_backend).settings})
+    return frozenset({ldap.LdapKeys})

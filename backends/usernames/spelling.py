@@ -19,7 +19,7 @@ _PASSPORT = str.maketrans({
 
 
 def plain(text: str) -> str:
-    """Return small ASCII letters, digits and punctuation; what cannot be written with them is left out."""
+    """Return small ASCII letters, digits and punctuation; what cannot be written with them is dropped."""
     spelled = unicodedata.normalize("NFC", text.casefold()).translate(_PASSPORT)
     letters = (
         letter

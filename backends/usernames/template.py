@@ -11,14 +11,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from marshmallow import EXCLUDE, Schema, fields, validate
-
+from agent.config.findings import Findings, has_errors
+from agent.config.keys import key
+from agent.config.reading import read
 from agent.core.model import OfferingUser
 from backends.base import Parsed
 from backends.usernames.base import UsernameBackend, UsernameContext
-from backends.usernames.candidates import LAST_COUNTER, MAX_LENGTH, NameFormat, pattern_of
+from backends.usernames.candidates import NameFormat
 from backends.usernames.choice import FreeNames
-from backends.usernames.sections import NameFormatField, parsed_section
 from backends.usernames.unmanaged import Unmanaged
 
 KEY = "usernames"
@@ -26,21 +26,8 @@ KEY = "usernames"
 
 @dataclass(frozen=True, slots=True)
 class TemplateSettings:
-    name_format: NameFormat
-
-
-class TemplateSchema(Schema):
-    class Meta:
-        unknown = EXCLUDE
-
-    format = NameFormatField(load_default="first_initial_lastname")
-    max_length = fields.Integer(
-        load_default=MAX_LENGTH,
-        validate=validate.Range(4, MAX_LENGTH, error="use a whole number from {min} to {max}"),
-    )
-    last_counter = fields.Integer(
-        load_default=LAST_COUNTER,
-        validate=validate.Range(2, 99_999, error="use a whole number from {min} to {max}"),
+    name_format: NameFormat = key(
+        NameFormat(), "how names are made: [usernames](usernames.md)", name=KEY, usual="all defaults"
     )
 
 
@@ -58,15 +45,12 @@ class TemplateUsernames(Unmanaged):
 
 
 class TemplatePlugin:
-    setting_keys = frozenset({KEY})
+    settings = TemplateSettings
 
     def parse(self, raw: Mapping[str, Any], path: str) -> Parsed:
-        loaded, problems = parsed_section(TemplateSchema(), raw.get(KEY), f"{path}.{KEY}")
-        if loaded is None:
-            return Parsed(None, problems)
-        pattern = pattern_of(loaded["format"])
-        wanted = NameFormat(pattern, loaded["max_length"], loaded["last_counter"])
-        return Parsed(TemplateSettings(wanted), problems)
+        findings = Findings()
+        settings = read(TemplateSettings, raw, path, findings, open_ended=True)
+        return Parsed(None if has_errors(findings.problems) else settings, findings.problems)
 
     def connect(self, settings: TemplateSettings, context: UsernameContext) -> UsernameBackend:
         return TemplateUsernames(settings, context)

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: MIT
-"""The username backend `base`: names are not made here, somebody else gives them in Waldur. Others build on it."""
+"""The username backend `base`: names are not made here, they are given in Waldur. Others build on it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from agent.core.directory_actions import DirectoryAction, UpdateProfile
@@ -40,8 +41,13 @@ class Unmanaged:
         return [Outcome(action, BackendError(f"cannot {action.verb} here")) for action in actions]
 
 
+@dataclass(frozen=True, slots=True)
+class NoKeys:
+    """No key of `backend_settings`."""
+
+
 class UnmanagedPlugin:
-    setting_keys: frozenset[str] = frozenset()
+    settings = NoKeys
 
     def parse(self, raw: Mapping[str, Any], path: str) -> Parsed:
         return Parsed(())

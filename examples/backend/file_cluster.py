@@ -16,7 +16,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from agent.config.model import Problem, Severity
+from agent.config.field_types import Text
+from agent.config.findings import Findings, has_errors
+from agent.config.keys import required
+from agent.config.reading import read
 from agent.config.secret import Secret
 from agent.core.account_names import fold
 from agent.core.actions import (
@@ -54,7 +57,9 @@ class NotInFile(BackendError):
 
 @dataclass(frozen=True, slots=True)
 class FileSettings:
-    file: Path
+    """Each field that `key` or `required` makes is a key of `backend_settings`, with its meaning for people."""
+
+    file: Path = required("the file of the cluster", name="cluster_file", of=Text(Path))
 
 
 class FileBackend:
@@ -97,10 +102,8 @@ class FileBackend:
 
     def canonical(self, spec: AllocationSpec, snapshot: Snapshot) -> AllocationSpec:
         members = tuple(dict.fromkeys(fold(user) for user in spec.members))
-        notes = [f"limit {name} is left out: unknown here" for name in spec.limits if name not in LIMITS]
-        notes += [
-            f"member {user!r} is left out: no user name" for user in members if not NAME.fullmatch(user)
-        ]
+        notes = [f"limit {name} is skipped: unknown here" for name in spec.limits if name not in LIMITS]
+        notes += [f"member {user!r} is skipped: no user name" for user in members if not NAME.fullmatch(user)]
         return replace(
             spec,
             account=_placed(spec.account),
@@ -248,14 +251,12 @@ def _change(action: ClusterAction, account: dict[str, Any], defaults: dict[str, 
 
 
 class FilePlugin:
-    setting_keys = frozenset({"cluster_file"})
+    settings = FileSettings
 
     def parse(self, raw: Mapping[str, Any], path: str) -> Parsed:
-        file = raw.get("cluster_file")
-        if not isinstance(file, str):
-            where = f"{path}.cluster_file"
-            return Parsed(None, (Problem(Severity.ERROR, where, "set it to the file of the cluster"),))
-        return Parsed(FileSettings(Path(file)))
+        findings = Findings()
+        settings = read(FileSettings, raw, path, findings, open_ended=True)
+        return Parsed(None if has_errors(findings.problems) else settings, findings.problems)
 
     def missing(self, settings: FileSettings) -> str:
         return "" if settings.file.exists() else f"{settings.file} is not on this host"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""marketplace-resources: the consumer's view, and the wishes that become orders."""
+"""marketplace-resources: the consumer's view, and the requests that become orders."""
 
 from __future__ import annotations
 

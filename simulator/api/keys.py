@@ -63,12 +63,12 @@ def set_key(call: Call) -> Reply:
 
 @routes.on("POST", f"{_KEYS}/{{uuid}}/set_paused/", since=Age.V8_1)
 def pause_key(call: Call) -> Reply:
-    return _settled(_key(call), "Paused")
+    return _in_state(_key(call), "Paused")
 
 
 @routes.on("POST", f"{_KEYS}/{{uuid}}/set_ok/", since=Age.V8_1)
 def resume_key(call: Call) -> Reply:
-    return _settled(_key(call), "OK")
+    return _in_state(_key(call), "OK")
 
 
 @routes.on("POST", f"{_KEYS}/{{uuid}}/report_usage/", since=Age.V8_1)
@@ -80,7 +80,7 @@ def report_key_usage(call: Call) -> Reply:
     return Reply(body={"status": "reported"})
 
 
-def _settled(key: ApiKey, state: str) -> Reply:
+def _in_state(key: ApiKey, state: str) -> Reply:
     key.state, key.pending_action, key.error_message = state, "", ""
     return Reply(body={"status": state.lower()})
 

@@ -97,7 +97,7 @@ def _item_problems(item: Any, key_name: str, value_name: str) -> JsonObject:
     if not item.get(key_name):
         problems[key_name] = ["This field is required."]
     if value_name not in item:
-        # The usage of a user may be left out and then is 0.
+        # The usage of a user may be omitted and then is 0.
         if value_name == "amount":
             problems[value_name] = ["This field is required."]
         return problems

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: MIT
-"""The hand of the experimenter: changes from outside the API, in this process and over HTTP."""
+"""Changes from outside the API, for experiments: in this process and over HTTP."""

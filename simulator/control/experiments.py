@@ -40,8 +40,9 @@ from simulator.world.store import Store
 
 @dataclass(frozen=True, kw_only=True)
 class OrderOptions:
-    """Optional parts of an order. Without `offering_uuid` it is for the seeded offering."""
+    """Optional parts of an order."""
 
+    # None: the seeded offering.
     offering_uuid: str | None = None
     plan_uuid: str | None = None
     attributes: JsonObject = field(default_factory=dict)
@@ -62,8 +63,8 @@ class _Control:
     @contextmanager
     def _locked_store(self) -> Iterator[Store]:
         with self._store.lock:
-            processor.settle(self._store)
-            self._store.settled_on = None
+            processor.catch_up(self._store)
+            self._store.dates_checked_on = None
             yield self._store
             self._store.changed()
 
@@ -297,7 +298,7 @@ class SiteControl(_Control):
             return store.project_groups.add(group).uuid
 
     def remove_project_group(self, uuid: str) -> None:
-        """Delete a group in Waldur; its number is given to nobody else."""
+        """Delete a group in Waldur; its number is not given again."""
         with self._locked_store() as store:
             store.project_groups.remove(store.project_groups[uuid])
 

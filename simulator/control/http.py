@@ -104,16 +104,6 @@ def _on(method: str, pattern: str) -> Callable[[Operation], Operation]:
     return register
 
 
-@_on("GET", "state")
-def _state(call: ControlCall) -> Any:
-    return call.controls.site.state()
-
-
-@_on("GET", "seed")
-def _seed(call: ControlCall) -> Any:
-    return call.controls.seeded
-
-
 @_on("POST", "orders")
 def _place_order(call: ControlCall) -> Any:
     body, orders = dict(call.body), call.controls.orders
@@ -165,37 +155,12 @@ def _place_follow_up(orders: OrderControl, kind: str, body: JsonObject, options:
     return orders.place_update(resource_uuid, body["limits"], options=options)
 
 
-@_on("GET", "orders/{uuid}")
-def _get_order(call: ControlCall) -> Any:
-    return call.controls.orders.get(call.arguments["uuid"])
-
-
-@_on("GET", "resources/{uuid}")
-def _get_resource(call: ControlCall) -> Any:
-    return call.controls.site.resource(call.arguments["uuid"])
-
-
-@_on("PATCH", "{table}/{uuid}")
-def _change(call: ControlCall) -> Any:
-    call.controls.site.change(call.arguments["table"], call.arguments["uuid"], **call.body)
-
-
-@_on("POST", "projects")
-def _add_project(call: ControlCall) -> Any:
-    return {"project_uuid": call.controls.people.add_project(**call.body)}
-
-
 @_on("POST", "projects/{uuid}/members")
 def _add_member(call: ControlCall) -> Any:
     values = dict(call.body)
     if isinstance(values.get("expiration_time"), str):
         values["expiration_time"] = datetime.fromisoformat(values["expiration_time"])
     return {"user_uuid": call.controls.people.add_member(call.arguments["uuid"], **values)}
-
-
-@_on("DELETE", "projects/{uuid}/members/{username}")
-def _remove_member(call: ControlCall) -> Any:
-    call.controls.people.remove_member(call.arguments["uuid"], call.arguments["username"])
 
 
 @_on("PUT", "accounts/{username}")
@@ -208,52 +173,12 @@ def _set_account(call: ControlCall) -> Any:
     )
 
 
-@_on("DELETE", "accounts/{username}")
-def _remove_account(call: ControlCall) -> Any:
-    call.controls.people.remove_account(call.arguments["username"])
-
-
-@_on("POST", "shared-accounts")
-def _add_shared_account(call: ControlCall) -> Any:
-    return {"uuid": call.controls.site.add_shared_account(**call.body)}
-
-
-@_on("POST", "user-limits")
-def _add_user_limit(call: ControlCall) -> Any:
-    return {"uuid": call.controls.site.add_user_limit(**call.body)}
-
-
-@_on("POST", "policies")
-def _add_policy(call: ControlCall) -> Any:
-    return {"uuid": call.controls.site.add_policy(**call.body)}
-
-
-@_on("POST", "denials")
-def _deny(call: ControlCall) -> Any:
-    call.controls.people.deny(call.body["username"], call.body["permission"])
-
-
-@_on("DELETE", "denials")
-def _allow(call: ControlCall) -> Any:
-    call.controls.people.allow(call.body["username"], call.body["permission"])
-
-
 @_on("POST", "faults")
 def _add_fault(call: ControlCall) -> Any:
     values = dict(call.body)
     if "kind" in values:
         values["kind"] = FaultKind(values["kind"])
     call.controls.faults.add(Fault(**values))
-
-
-@_on("GET", "faults")
-def _list_faults(call: ControlCall) -> Any:
-    return [{"fault": fault, "struck": struck} for fault, struck in call.controls.faults.armed()]
-
-
-@_on("DELETE", "faults")
-def _clear_faults(call: ControlCall) -> Any:
-    call.controls.faults.clear()
 
 
 @_on("GET", "requests")
@@ -266,21 +191,51 @@ def _requests(call: ControlCall) -> Any:
     return body
 
 
-@_on("DELETE", "requests")
-def _reset_requests(call: ControlCall) -> Any:
-    call.controls.requests.reset()
-
-
-@_on("POST", "clock")
-def _advance(call: ControlCall) -> Any:
-    call.controls.site.advance(float(call.body["advance_s"]))
-
-
-@_on("POST", "background")
-def _run_background(call: ControlCall) -> Any:
-    return {"jobs": call.controls.site.run_background()}
-
-
-@_on("PATCH", "settings")
-def _configure(call: ControlCall) -> Any:
-    call.controls.site.configure(**call.body)
+# What is one call of a control.
+_CALLS: tuple[tuple[str, str, Operation], ...] = (
+    ("GET", "state", lambda call: call.controls.site.state()),
+    ("GET", "seed", lambda call: call.controls.seeded),
+    ("GET", "orders/{uuid}", lambda call: call.controls.orders.get(call.arguments["uuid"])),
+    ("GET", "resources/{uuid}", lambda call: call.controls.site.resource(call.arguments["uuid"])),
+    (
+        "PATCH",
+        "{table}/{uuid}",
+        lambda call: call.controls.site.change(call.arguments["table"], call.arguments["uuid"], **call.body),
+    ),
+    ("POST", "projects", lambda call: {"project_uuid": call.controls.people.add_project(**call.body)}),
+    (
+        "DELETE",
+        "projects/{uuid}/members/{username}",
+        lambda call: call.controls.people.remove_member(call.arguments["uuid"], call.arguments["username"]),
+    ),
+    (
+        "DELETE",
+        "accounts/{username}",
+        lambda call: call.controls.people.remove_account(call.arguments["username"]),
+    ),
+    ("POST", "shared-accounts", lambda call: {"uuid": call.controls.site.add_shared_account(**call.body)}),
+    ("POST", "user-limits", lambda call: {"uuid": call.controls.site.add_user_limit(**call.body)}),
+    ("POST", "policies", lambda call: {"uuid": call.controls.site.add_policy(**call.body)}),
+    (
+        "POST",
+        "denials",
+        lambda call: call.controls.people.deny(call.body["username"], call.body["permission"]),
+    ),
+    (
+        "DELETE",
+        "denials",
+        lambda call: call.controls.people.allow(call.body["username"], call.body["permission"]),
+    ),
+    (
+        "GET",
+        "faults",
+        lambda call: [{"fault": fault, "struck": struck} for fault, struck in call.controls.faults.armed()],
+    ),
+    ("DELETE", "faults", lambda call: call.controls.faults.clear()),
+    ("DELETE", "requests", lambda call: call.controls.requests.reset()),
+    ("POST", "clock", lambda call: call.controls.site.advance(float(call.body["advance_s"]))),
+    ("POST", "background", lambda call: {"jobs": call.controls.site.run_background()}),
+    ("PATCH", "settings", lambda call: call.controls.site.configure(**call.body)),
+)
+for _method, _pattern, _operation in _CALLS:
+    _on(_method, _pattern)(_operation)

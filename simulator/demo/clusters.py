@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from simulator.demo import parts
+from simulator.demo import emulator, parts
 from simulator.mam.install import StandIn
 from simulator.world.seed import ComponentSpec, Scenario
 
@@ -22,32 +22,34 @@ SCENARIO: dict[str, Any] = {"customers": 2, "projects_per_customer": 1, "members
 
 @dataclass(frozen=True)
 class DemoCluster:
-    """`title` and `tool` are for people; `start` makes it in a folder; `use` lets a job of a user have run in an
-    account; `orders` are names with their limits.
-    """
+    """A kind of cluster for the demo."""
 
     backend: str
+    # For people, like the tool.
     title: str
     tool: str
-    start: Callable[[Path], Started]
+    # Makes it in a folder.
+    start: Callable[[parts.Children, Path], Started]
+    # Lets a job of a user have run in an account.
     use: Callable[[Path, str, str], None]
     scenario: Scenario
     components: Mapping[str, Mapping[str, Any]]
+    # Names with their limits.
     orders: Sequence[tuple[str, Mapping[str, int]]]
 
 
-def _slurm(folder: Path) -> Started:
-    commands, environment = parts.emulated_cluster(folder)
-    return {"slurm_bin_path": str(commands), "default_account_policy": "none"}, environment
+def _slurm(children: parts.Children, folder: Path) -> Started:
+    commands = parts.start_emulator(children, folder)
+    settings = {"slurm_bin_path": str(commands), "default_account_policy": "none"}
+    return settings, emulator.environment(folder)
 
 
 def _use_slurm(folder: Path, account: str, user: str) -> None:
     """Let two hours on a node have ended: 128 core-hours. Raises DemoError."""
-    commands, environment = parts.emulated_cluster(folder)
     done = subprocess.run(
-        [commands / "slurm-emulator"],
+        [folder / parts.COMMANDS / "slurm-emulator"],
         input=f"usage_inject {user} 2 {account}\nquit\n",
-        env={**os.environ, **environment},
+        env={**os.environ, **emulator.environment(folder)},
         capture_output=True,
         text=True,
         check=False,
@@ -56,7 +58,7 @@ def _use_slurm(folder: Path, account: str, user: str) -> None:
         raise parts.DemoError(f"the emulator runs no job of {user} in {account}: {done.stderr.strip()}")
 
 
-def _moab(folder: Path) -> Started:
+def _moab(_: parts.Children, folder: Path) -> Started:
     return {"moab_bin_path": str(StandIn(folder / "mam").bin)}, {}
 
 

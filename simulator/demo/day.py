@@ -11,11 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from agent.config import load
-from agent.run.status import waiting_plans
+from agent.run.diagnosis.picture import waiting_plans
 from simulator.demo.parts import COMMAND, DemoError
 from simulator.demo.scenario import Demo
 
-SCENE_TIMEOUT_S = 40.0
 PAUSE_S = 0.3
 STATUS_EVERY_S = "10"
 NEWCOMER = "newcomer"
@@ -23,51 +22,52 @@ NEWCOMER = "newcomer"
 
 @dataclass(frozen=True)
 class Scene:
-    """`play` does what people do in Waldur; `seen` tells whether it has come true; `told` is for the audience."""
+    """One scene of a day."""
 
     name: str
+    # Does what people do in Waldur.
     play: Callable[[], None]
+    # Returns whether it has come true.
     seen: Callable[[], bool]
-    told: Callable[[], str]
+    # Printed.
+    summary: Callable[[], str]
 
 
 class Day:
-    """The scenes of a day, on a demo whose orders are done. `held`: the id of the plan that waits."""
+    """The scenes of a day, on a demo whose orders are done."""
 
     def __init__(self, demo: Demo) -> None:
         self._demo = demo
         self._resources = [demo.waldur.order(uuid).resource_uuid for uuid in demo.orders]
         self._leaver = ""
+        # The id of the plan that waits.
         self.held = ""
         self.pages: dict[str, Path] = {}
         self.seconds: dict[str, float] = {}
 
     def scenes(self) -> Iterator[Scene]:
-        yield Scene("members", self._people_move, self._people_are_seen, self._people_told)
-        yield Scene("usage", self._jobs_run, self._usage_is_reported, self._usage_told)
-        yield Scene("held", self._terminate_two, self._plan_is_held, self._held_told)
+        yield Scene("members", self._people_move, self._people_are_seen, self._people_summary)
+        yield Scene("usage", self._jobs_run, self._usage_is_reported, self._usage_summary)
+        yield Scene("held", self._terminate_two, self._plan_is_held, self._held_summary)
 
     def play(self, scene: Scene) -> str:
-        """Play a scene and return what is told of it. Raises DemoError when it does not come true, and DemoStopped."""
+        """Play a scene and return its summary. Raises NeverCame when it does not come true, and Stopped."""
         started_s = time.monotonic()
         scene.play()
-        while not scene.seen():
-            if time.monotonic() - started_s > SCENE_TIMEOUT_S:
-                raise DemoError(f"the scene `{scene.name}` did not come true in {SCENE_TIMEOUT_S:.0f} s")
-            self._demo.stop_request.pause(PAUSE_S)
+        self._demo.children.wait_for_work(f"the scene `{scene.name}`", scene.seen, PAUSE_S)
         self.seconds[scene.name] = round(time.monotonic() - started_s, 1)
-        return scene.told()
+        return scene.summary()
 
     def approve(self) -> str:
         """Approve the held plan as an operator does, and wait until it is carried out."""
 
         def is_gone() -> bool:
             gone = {self._account(uuid) for uuid in self._resources[-2:]}
-            return gone.isdisjoint(self._demo.cluster().accounts)
+            return gone.isdisjoint(self._demo.changed_cluster().accounts)
 
-        told = "It was approved, and the next pass carried it out."
+        summary = "It was approved, and the next pass carried it out."
         return self.play(
-            Scene("approved", lambda: self._command("approve", self.held), is_gone, lambda: told)
+            Scene("approved", lambda: self._command("approve", self.held), is_gone, lambda: summary)
         )
 
     def write_pages(self, *, runs_on: bool) -> None:
@@ -85,7 +85,7 @@ class Day:
     def commands(self) -> list[str]:
         """Return what is worth trying now, without the name of the program."""
         account = self._account(self._resources[0])
-        shown = [
+        commands = [
             "status                 # what you see on the page of that name",
             "plan membership_sync --commands",
             "usage                  # by account and month, against the limits",
@@ -93,7 +93,7 @@ class Day:
         ]
         return [
             *([f"approve {self.held}         # let the two allocations end"] if self.held else []),
-            *shown,
+            *commands,
         ]
 
     def _command(self, *words: str) -> None:
@@ -114,10 +114,10 @@ class Day:
         waldur.people.remove_member(project, user.username)
 
     def _people_are_seen(self) -> bool:
-        users = self._demo.cluster().users_of(self._account(self._resources[0]))
+        users = self._demo.changed_cluster().users_of(self._account(self._resources[0]))
         return NEWCOMER in users and self._leaver not in users
 
-    def _people_told(self) -> str:
+    def _people_summary(self) -> str:
         return (
             f"{NEWCOMER} joined a project in Waldur and {self._leaver} left it: its accounts on the cluster agree "
             f"after {self.seconds['members']:.1f} s."
@@ -133,7 +133,7 @@ class Day:
         usages = self._demo.waldur.store.usages
         return all(any(row.usage for row in usages.where("resource", uuid)) for uuid in self._resources[:2])
 
-    def _usage_told(self) -> str:
+    def _usage_summary(self) -> str:
         names = " and ".join(self._account(uuid) for uuid in self._resources[:2])
         return f"Jobs ran in {names}: Waldur knows what they used after {self.seconds['usage']:.1f} s."
 
@@ -143,11 +143,11 @@ class Day:
 
     def _plan_is_held(self) -> bool:
         settings = load.require(self._demo.config, self._demo.environment)
-        waiting = waiting_plans(settings)
+        waiting = waiting_plans(settings.state_dir, settings.offerings)
         self.held = waiting[0].plan.id if waiting else ""
         return bool(self.held)
 
-    def _held_told(self) -> str:
+    def _held_summary(self) -> str:
         names = " and ".join(self._account(uuid) for uuid in self._resources[-2:])
         return (
             "Two allocations were terminated in Waldur at once. The policy of this site lets one go without a word, "
@@ -158,7 +158,7 @@ class Day:
         """Return what is wrong with a plan that is held, a sentence each."""
         there = self._demo.cluster().accounts
         lost = [name for uuid in self._resources[-2:] if (name := self._account(uuid)) not in there]
-        return [f"account {name} is deleted, and nobody approved it" for name in lost]
+        return [f"account {name} is deleted without an approval" for name in lost]
 
     def _account(self, resource_uuid: str) -> str:
         return self._demo.waldur.resource(resource_uuid).backend_id

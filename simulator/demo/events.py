@@ -14,14 +14,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from agent.host.children import StopRequest
 from simulator.demo import parts
 from simulator.events.mqtt import MqttBroker
 from simulator.server.waldur import SimulatedWaldur
 from simulator.world.records import OrderState
 
 SYSTEM_FOLDERS = "/usr/local/sbin:/usr/sbin"
-ARRIVAL_TIMEOUT_S = 15.0
 PAUSE_S = 0.01
 
 
@@ -60,12 +58,13 @@ def wait_for_bridge(children: parts.Children) -> None:
     children.wait("bridge", lambda: b"a full pass is queued" in children.log("bridge").read_bytes())
 
 
-def latency_s(waldur: SimulatedWaldur, place: Callable[[], str], stop_request: StopRequest) -> float | None:
-    """Place an order and return the seconds until it is done; None when it is not done in time."""
+def latency_s(waldur: SimulatedWaldur, place: Callable[[], str], children: parts.Children) -> float:
+    """Place an order and return the seconds until it is done. Raises NeverCame."""
     started_s = time.monotonic()
     order = place()
-    while time.monotonic() - started_s < ARRIVAL_TIMEOUT_S:
-        if waldur.order(order).state is OrderState.DONE:
-            return time.monotonic() - started_s
-        stop_request.pause(PAUSE_S)
-    return None
+    children.wait_for_work(
+        "the order that arrives by an event",
+        lambda: waldur.order(order).state is OrderState.DONE,
+        PAUSE_S,
+    )
+    return time.monotonic() - started_s

@@ -22,26 +22,30 @@ from agent.core.errors import SiteAgentError
 from agent.host import broker_program
 from agent.host.children import StopRequest
 from agent.host.children import start as start_child
-from simulator.demo import turns
+from agent.host.waiting import end_of, wait_until
+from simulator.demo import emulator
 
 STOP_TIMEOUT_S = 10.0
+PAUSE_S = 0.05
 PORTS = range(15_000, 32_000)
-# Of the emulated cluster; it has no squeue.
-PROGRAMS = ("sacctmgr", "sacct", "scancel", "scontrol", "sinfo", "sreport", "sshare", "slurm-emulator")
+# The folder of the commands of the emulated SLURM.
+COMMANDS = "slurm-bin"
+SERVERS = ("broker", "emulator")
 # What follows the interpreter for a command of the operator's.
 COMMAND = ("-c", "from agent.cli.main import main; main()")
 
 
 class DemoError(SiteAgentError):
-    """A part of the demo cannot be started, or did not become ready; the text names its log."""
+    """A part of the demo cannot be started, or a command of it failed."""
 
 
 class Children:
-    """Children of the demo, stopped in the opposite order to that in which they were started."""
+    """Children of the demo: those that serve are stopped when the others have ended."""
 
-    def __init__(self, folder: Path, stop_request: StopRequest) -> None:
+    def __init__(self, folder: Path, stop_request: StopRequest, say: Callable[[str], None]) -> None:
         self._folder = folder
         self._stop_request = stop_request
+        self._say = say
         self._running: list[tuple[str, subprocess.Popen[bytes]]] = []
 
     def start(self, name: str, argv: Sequence[str], environment: Mapping[str, str]) -> None:
@@ -52,29 +56,46 @@ class Children:
     def log(self, name: str) -> Path:
         return self._folder / f"{name}.log"
 
-    def wait(self, name: str, ready: Callable[[], bool], timeout_s: float = 20) -> None:
-        """Wait until `ready` holds; raises DemoError when the child ends before, or after `timeout_s`."""
+    def wait(self, name: str, ready: Callable[[], bool]) -> None:
+        """Wait for a child until `ready` holds; raises NeverCame."""
+
+        def log() -> str:
+            last = self.log(name).read_text(errors="replace").strip().splitlines()[-5:]
+            return f"{self.log(name)} says: {' / '.join(last) or 'nothing'}"
+
         child = dict(self._running)[name]
-        deadline_s = time.monotonic() + timeout_s
-        while not ready():
-            if child.poll() is not None or time.monotonic() > deadline_s:
-                last = self.log(name).read_text(errors="replace").strip().splitlines()[-5:]
-                ended = (
-                    f"ended with {child.returncode}" if child.returncode is not None else "does not answer"
-                )
-                raise DemoError(f"{name} {ended}; {self.log(name)} says: {' / '.join(last) or 'nothing'}")
-            self._stop_request.pause(0.05)
+        wait_until(
+            name,
+            ready,
+            ended=lambda: end_of(child),
+            log=log,
+            say=self._say,
+            pause=lambda: self._stop_request.pause(PAUSE_S),
+        )
+
+    def wait_for_work(self, what: str, ready: Callable[[], bool], pause_s: float) -> None:
+        """Wait for what all children bring about together; raises NeverCame."""
+        wait_until(
+            what,
+            ready,
+            ended=lambda: "will not come: " + " and ".join(self.dead()) if self.dead() else "",
+            log=lambda: f"logs are in {self._folder}",
+            say=self._say,
+            pause=lambda: self._stop_request.pause(pause_s),
+        )
 
     def dead(self) -> list[str]:
-        return [name for name, child in self._running if child.poll() is not None]
+        """Return the children that have ended, with how."""
+        return [f"{name} {end}" for name, child in self._running if (end := end_of(child))]
 
     def stop(self) -> None:
-        """Stop all; the broker last, as the others still close their connections to it."""
-        for group in (self._running[1:], self._running[:1]):
-            for _, child in group:
+        """Stop all; servers last: the others still close their connections, and end what they are at."""
+        for serve in (False, True):
+            group = [child for name, child in self._running if (name in SERVERS) is serve]
+            for child in group:
                 if child.poll() is None:
                     child.send_signal(signal.SIGTERM)
-            _reap([child for _, child in group])
+            _reap(group)
 
 
 def _reap(children: Sequence[subprocess.Popen[bytes]]) -> None:
@@ -100,20 +121,15 @@ def start_broker(children: Children, folder: Path) -> tuple[str, str]:
     return f"redis://:{password}@127.0.0.1:{port}/0", Path(program).name
 
 
-def emulated_cluster(folder: Path) -> tuple[Path, dict[str, str]]:
-    """Return the folder of the emulator's SLURM commands, and the environment that gives them a state of their own."""
-    installed = Path(sys.executable).parent
-    if not (installed / PROGRAMS[0]).exists():
+def start_emulator(children: Children, folder: Path) -> Path:
+    """Start the emulated SLURM; return the folder of its commands. Raises DemoError where it is not installed."""
+    if not emulator.PROGRAMS[0].exists():
         raise DemoError("the SLURM emulator is not installed: pip install 'waldur-site-cluster[demo]'")
-    commands = folder / "slurm-bin"
-    turns.write(commands, (installed / name for name in PROGRAMS))
-    state = {
-        "SLURM_EMULATOR_STATE_FILE": str(folder / "slurm.json"),
-        "SLURM_EMULATOR_TIME_FILE": str(folder / "slurm-time.json"),
-        "SLURM_EMULATOR_TIME_FOLLOW_WALL": "1",
-        "SLURM_EMULATOR_CLUSTER_NAME": "demo",
-    }
-    return commands, state
+    commands, place = folder / COMMANDS, folder / "emulator.socket"
+    emulator.write_clients(commands, place)
+    children.start("emulator", emulator.server(place), os.environ)
+    children.wait("emulator", place.exists)
+    return commands
 
 
 def celery(role: str, *options: str) -> list[str]:
@@ -122,7 +138,7 @@ def celery(role: str, *options: str) -> list[str]:
 
 def free_port() -> int:
     """Return a TCP port of loopback that is free now: below those that the kernel gives to outgoing connections (32768
-    and up on Linux), where somebody's connection could take it before its server does.
+    and up on Linux), where another process' connection could take it before its server does.
     """
     for port in random.sample(PORTS, 100):
         with socket.socket() as probe, suppress(OSError):

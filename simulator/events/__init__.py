@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: MIT
-"""Events of the simulated server: what changed, and how brokers are told."""
+"""Events of the simulated server: what changed, and how it is published to brokers."""

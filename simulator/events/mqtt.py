@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
 """The simulated Waldur at an MQTT broker: publishes at QoS 0, as the real one did, or 1. Makes no logins: brokers
-outside RabbitMQ are told of them by other means.
+outside RabbitMQ get them by other means.
 """
 
 from __future__ import annotations

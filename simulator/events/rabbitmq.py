@@ -24,7 +24,7 @@ from stomp.listener import ConnectionListener  # type: ignore[import-untyped]
 from simulator.events.broker import QUEUE_LENGTH, QUEUE_TTL_MS, BrokerFailed
 from simulator.world.records import JsonObject
 
-TIMEOUT_S = 60.0
+TIMEOUT_S = 600.0
 PAUSE_S = 0.2
 BROKEN = (StompException, OSError)
 RIGHTS = {"configure": ".*", "write": ".*", "read": ".*"}

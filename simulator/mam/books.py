@@ -27,9 +27,7 @@ class Refused(Exception):
 
 
 class Books:
-    """The state of one MAM. `options`: `fund_with_account` makes a fund with every account, `makes_users` false
-    refuses users that it does not know, `first_account_default` gives who has no default account the first one.
-    """
+    """The state of one MAM."""
 
     def __init__(self, state: dict[str, Any]) -> None:
         self.accounts: dict[str, dict[str, Any]] = state.get("accounts", {})
@@ -37,8 +35,11 @@ class Books:
         self.users: dict[str, str] = state.get("users", {ADMINISTRATOR: ""})
         self.next_fund: int = state.get("next_fund", FIRST_FUND)
         self.options: dict[str, bool] = {
+            # Makes a fund with every account.
             "fund_with_account": False,
+            # False refuses users that it does not know.
             "makes_users": True,
+            # Gives who has no default account the first one.
             "first_account_default": True,
             **state.get("options", {}),
         }

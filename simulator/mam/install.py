@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""A stand-in MAM in a folder: its programs in `bin`, its state beside it, and what only its owner can do."""
+"""A stand-in MAM in a folder: its programs in `bin`, its state next to that folder, and what only its owner can do."""
 
 from __future__ import annotations
 
@@ -27,10 +27,11 @@ main(__file__)
 
 
 class StandIn:
-    """`bin` is what `moab_bin_path` is set to."""
+    """An installation of the simulated MAM."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        # What `moab_bin_path` is set to.
         self.bin = folder / "bin"
         self.bin.mkdir(parents=True, exist_ok=True)
         root = str(Path(simulator.__file__).resolve().parents[1])

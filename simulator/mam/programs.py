@@ -88,7 +88,7 @@ PROGRAMS = (*LISTS, *CHANGES, USAGE)
 
 
 def main(program: str) -> NoReturn:
-    """Run as the program of that path; its state is beside the folder that it is in."""
+    """Run as the program of that path; its state is next to the folder that it is in."""
     bin_path, name = os.path.split(os.path.abspath(program))
     folder, words = os.path.dirname(bin_path), sys.argv[1:]
     note(folder, "begin", name, words)
@@ -143,10 +143,10 @@ def _answer(folder: str, name: str, words: Sequence[str]) -> Iterable[str]:
 
 
 def _table(rows: Iterable[Row], given: Options, columns: Sequence[str]) -> Iterable[str]:
-    shown = given["--show"].split(",")
-    if unknown := [name for name in shown if name not in columns]:
+    names = given["--show"].split(",")
+    if unknown := [name for name in names if name not in columns]:
         raise Refused(f"Unknown attribute: {unknown[0]}")
-    return ("|".join(row[name] for name in shown) for row in rows)
+    return ("|".join(row[name] for name in names) for row in rows)
 
 
 def _options(

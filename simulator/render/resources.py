@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Resources and their teams as JSON. A list leaves out the orders that a detail carries."""
+"""Resources and their teams as JSON. A list omits the orders that a detail carries."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ def schedule_update(resource: Resource, allocation: Allocation) -> str | None:
 
 
 def publish(resource: Resource, allocation: Allocation) -> None:
-    """Write the allocation's state into the resource's metadata, beside the agent's: every save of it does."""
+    """Write the allocation's state into the resource's metadata, next to the agent's: every save of it does."""
     resource.backend_metadata = resource.backend_metadata | {
         "state": STATE_NAMES[allocation.state],
         "runtime_state": None,

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """Notes that a site agent is alive, from its User-Agent and the offering it asks about.
 
-A status that nobody renewed for an hour reads Disconnected.
+A status that was not renewed for an hour reads Disconnected.
 """
 
 from __future__ import annotations

@@ -12,11 +12,11 @@ from simulator.rules import access
 from simulator.rules.errors import ApiError, bad_field, unknown_object
 from simulator.server.routes import Call, Reply
 from simulator.world.identifiers import as_uuid
-from simulator.world.records import JsonObject, Offering, OfferingUser, Order, Resource
+from simulator.world.records import JsonObject, Offering, OfferingUser, Order, Record, Resource
 from simulator.world.store import ServiceProvider
-from simulator.world.table import Row, Table
+from simulator.world.table import Table
 
-T = TypeVar("T", bound=Row)
+T = TypeVar("T", bound=Record)
 
 
 def view_of(call: Call) -> View:

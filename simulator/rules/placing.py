@@ -26,11 +26,12 @@ from simulator.world.store import Store
 
 @dataclass(frozen=True, kw_only=True)
 class OrderRequest:
-    """Content of a new order; `plan_uuid` is the new plan of a plan switch or of a new resource."""
+    """Content of a new order."""
 
     type: OrderType
     limits: JsonObject = field(default_factory=dict)
     attributes: JsonObject = field(default_factory=dict)
+    # The new plan of a plan switch or of a new resource.
     plan_uuid: str | None = None
     old_plan_uuid: str | None = None
     start_date: date | None = None

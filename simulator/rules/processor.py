@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """Background work of the server: the processor after an approval, and the daily start and end dates.
 
-The order rules schedule it; `settle` runs whatever has fallen due before anybody looks at the store.
+The order rules schedule it; `catch_up` runs what has fallen due before the store is read.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ def schedule(store: Store, order: Order) -> None:
     store.background.schedule(store.settings.processor_delay_s, lambda: _process(store, uuid))
 
 
-def settle(store: Store) -> None:
+def catch_up(store: Store) -> None:
     """Bring the store up to date with the clock. Dates are looked at once a day, and again after any change."""
     today = store.clock.today()
-    if store.settled_on != today:
+    if store.dates_checked_on != today:
         _start_dated_orders(store)
         _terminate_ended_resources(store)
-        store.settled_on = today
+        store.dates_checked_on = today
     run_due(store)
 
 
 def run_due(store: Store) -> None:
     """Run the jobs whose time has come."""
     if store.background.run_due():
-        store.settled_on = None
+        store.dates_checked_on = None
 
 
 def _process(store: Store, order_uuid: str) -> None:

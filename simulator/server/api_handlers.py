@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Handlers of the simulated API: settle what is due, authenticate, parse, let the route's function reply or refuse."""
+"""Handlers of the simulated API: run what is due, authenticate, parse, let the route's function reply or refuse."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ API_MODULES = (
     policies,
     slurm_remote,
 )
-_NOBODY = User(
+_NO_USER = User(
     uuid="",
     username="",
     first_name="",
@@ -97,7 +97,7 @@ class ApiHandler(FaultyHandler):
     def answer(self) -> Reply:
         try:
             with self._store.lock:
-                processor.settle(self._store)
+                processor.catch_up(self._store)
                 reply = self.respond()
                 processor.run_due(self._store)
                 self._store.changed()
@@ -137,7 +137,7 @@ class EndpointHandler(ApiHandler):
             location = f"{root_url}{request.path}/"
             location += f"?{urlencode(query, doseq=True)}" if query else ""
             raise ApiError(301, None, headers={"Location": location})
-        user = _NOBODY
+        user = _NO_USER
         if not route.is_public:
             token = query.get("x-auth-token", [""])[-1]
             user = access.authenticate(self._store, request.headers.get("Authorization"), token)
@@ -160,7 +160,7 @@ class EndpointHandler(ApiHandler):
             remote_ip=request.remote_ip or "",
         )
         if not route.keeps_dates:
-            self._store.settled_on = None
+            self._store.dates_checked_on = None
         return route.handler(call)
 
 

@@ -26,23 +26,24 @@ class FaultKind(Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class Fault:
-    """`path` and `method` are regular expressions; `path` is searched in what follows the host.
-
-    `carried_out` decides whether an ANSWER or RESET strikes after the request took effect (a lost
-    answer) or instead of it (a lost request); a DELAY or TRUNCATE never stops it.
-    `times=None` strikes for ever, after `skip` requests went by.
-    """
+    """A fault that strikes requests."""
 
     kind: FaultKind = FaultKind.ANSWER
+    # A regular expression, like the path.
     method: str = ".*"
+    # Searched in what follows the host.
     path: str = ".*"
     status: int = 503
     body: str = GATEWAY_PAGE
     content_type: str = "text/html"
     retry_after_s: int | None = None
     latency_ms: int = 0
+    # Whether an ANSWER or RESET strikes after the request took effect (a lost answer) or instead of it (a lost
+    # request); a DELAY or TRUNCATE never stops it.
     carried_out: bool = False
+    # None: for ever.
     times: int | None = 1
+    # So many requests go by before.
     skip: int = 0
     probability: float = 1.0
     seed: int = 0

@@ -23,9 +23,11 @@ _NO_ANSWER = 0
 
 
 class FaultyHandler(RequestHandler):
-    """Answer, unless a fault strikes. `username` and `sent` (the parsed body) are set for the log, where known."""
+    """Answer, unless a fault strikes."""
 
+    # For the log, where known.
     username: str | None = None
+    # The parsed body, for the log, where known.
     sent: Any = None
 
     def initialize(self, faults: Faults, log: RequestLog) -> None:

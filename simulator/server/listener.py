@@ -14,7 +14,9 @@ from tornado.httpserver import HTTPServer
 from tornado.netutil import bind_sockets
 from tornado.web import Application
 
-_TIMEOUT_S = 10.0
+from agent.host.waiting import PAUSE_S, wait_until
+
+_STOP_S = 10.0
 
 
 class Listener:
@@ -35,10 +37,14 @@ class Listener:
         """Listen in a background thread; returns once the port is open, raises OSError when it is taken."""
         self._ready.clear()
         self._failure = None
-        self._thread = threading.Thread(target=self.run, name="simulated-waldur", daemon=True)
-        self._thread.start()
-        if not self._ready.wait(_TIMEOUT_S):
-            raise TimeoutError("the simulated Waldur did not start")
+        self._thread = thread = threading.Thread(target=self.run, name="simulated-waldur", daemon=True)
+        thread.start()
+        wait_until(
+            "the simulated Waldur",
+            self._ready.is_set,
+            ended=lambda: "" if thread.is_alive() else "has ended",
+            pause=lambda: self._ready.wait(PAUSE_S),
+        )
         if self._failure is not None:
             raise self._failure
 
@@ -47,7 +53,7 @@ class Listener:
             return
         self._loop.call_soon_threadsafe(self._stopping.set)
         if self._thread is not None:
-            self._thread.join(_TIMEOUT_S)
+            self._thread.join(_STOP_S)
         self._thread = self._loop = self._stopping = None
 
     def run(self) -> None:

@@ -12,10 +12,12 @@ from typing import Any
 
 @dataclass(frozen=True, kw_only=True)
 class RequestEntry:
-    """`endpoint` is the route's pattern, such as `marketplace-orders/{uuid}/`; `path` is what was sent."""
+    """One request and its answer."""
 
     method: str
+    # The route's pattern, such as `marketplace-orders/{uuid}/`.
     endpoint: str
+    # What was sent.
     path: str
     status: int
     username: str | None

@@ -56,9 +56,10 @@ class Call:
 
 @dataclass(kw_only=True)
 class Reply:
-    """Status and body. A body is JSON, or an HTML page when `is_page`; None is an empty one."""
+    """Status and body."""
 
     status: int = 200
+    # JSON, or an HTML page; None is an empty one.
     body: Any = None
     headers: dict[str, str] = field(default_factory=dict)
     is_page: bool = False
@@ -69,17 +70,17 @@ Handler = Callable[[Call], Reply]
 
 @dataclass(frozen=True, kw_only=True)
 class Route:
-    """`path` matches the pattern with or without its last slash. `keeps_dates`: it changes no date and no state of
-    orders, resources and projects.
-    """
+    """Requests of one method and pattern, with what answers them."""
 
     method: str
     pattern: str
+    # Matches the pattern with or without its last slash.
     path: PathMatches
     handler: Handler
     since: Age
     until: Age
     is_public: bool
+    # It changes no date and no state of orders, resources and projects.
     keeps_dates: bool
 
     @property

@@ -79,13 +79,13 @@ class SimulatedWaldur:
         self.stop_publishing()
 
     def stop_publishing(self) -> None:
-        """Tell no broker of changes any more. Before that broker is stopped: its connection would be made again."""
+        """Publish no changes any more. Before that broker is stopped: its connection would be made again."""
         if self.publisher is not None:
             self.publisher.stop()
             self.publisher = None
 
     def publish_to(self, broker: EventBroker) -> Publisher:
-        """From now on tell this broker of every change; logins and queues of subscriptions are made there."""
+        """From now on publish every change to this broker; logins and queues of subscriptions are made there."""
         self.publisher = Publisher(self.store, broker)
         return self.publisher
 

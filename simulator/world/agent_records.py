@@ -6,16 +6,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from simulator.world.records import JsonObject
+from simulator.world.records import Created, JsonObject, Modified, Record
 
 
 @dataclass(kw_only=True)
-class AgentIdentity:
-    uuid: str
+class AgentIdentity(Modified):
     offering_uuid: str
     name: str
-    created: datetime
-    modified: datetime
     last_restarted: str
     version: str | None = None
     dependencies: object = field(default_factory=list)
@@ -25,34 +22,26 @@ class AgentIdentity:
 
 
 @dataclass(kw_only=True)
-class AgentService:
-    uuid: str
+class AgentService(Modified):
     identity_uuid: str
     name: str
     mode: str | None
-    created: datetime
-    modified: datetime
     state: str = "Active"
     statistics: object = field(default_factory=dict)
 
 
 @dataclass(kw_only=True)
-class AgentProcessor:
-    uuid: str
+class AgentProcessor(Modified):
     service_uuid: str
     name: str
     backend_type: str
     backend_version: str | None
-    created: datetime
-    modified: datetime
     last_run: datetime
 
 
 @dataclass(kw_only=True)
-class AgentLogLine:
-    uuid: str
+class AgentLogLine(Created):
     identity_uuid: str
-    created: datetime
     timestamp: object
     level: str
     message: str
@@ -60,39 +49,31 @@ class AgentLogLine:
 
 
 @dataclass(kw_only=True)
-class EventSubscription:
-    uuid: str
+class EventSubscription(Modified):
     user_uuid: str
     description: str
     observable_objects: list[JsonObject]
-    created: datetime
-    modified: datetime
     source_ip: str
 
 
 @dataclass(kw_only=True)
-class EventQueue:
-    uuid: str
+class EventQueue(Created):
     subscription_uuid: str
     offering_uuid: str
     object_type: str
-    created: datetime
 
 
 @dataclass(kw_only=True)
-class EventConsumer:
+class EventConsumer(Created):
     """The single queue of an agent identity (8.1)."""
 
-    uuid: str
     identity_uuid: str
     user_uuid: str
     object_types: list[str]
-    created: datetime
 
 
 @dataclass(kw_only=True)
-class IntegrationStatus:
-    uuid: str
+class IntegrationStatus(Record):
     offering_uuid: str
     agent_type: str
     last_request_timestamp: datetime
@@ -111,23 +92,19 @@ class CommandResult:
 
 
 @dataclass(kw_only=True)
-class PeriodicPolicy:
-    """A SLURM periodic usage policy; `settings` overrides the defaults of the same names."""
+class PeriodicPolicy(Created):
+    """A SLURM periodic usage policy."""
 
-    uuid: str
     offering_uuid: str
-    created: datetime
+    # They override the defaults of the same names.
     settings: JsonObject = field(default_factory=dict)
 
 
 @dataclass(kw_only=True)
-class BackendResourceRequest:
-    """Somebody wants to know what could be imported: Sent, Processing, Done or Erred."""
+class BackendResourceRequest(Modified):
+    """A request for what could be imported: Sent, Processing, Done or Erred."""
 
-    uuid: str
     offering_uuid: str
-    created: datetime
-    modified: datetime
     started: datetime | None = None
     finished: datetime | None = None
     state: str = "Sent"
@@ -136,26 +113,23 @@ class BackendResourceRequest:
 
 
 @dataclass(kw_only=True)
-class BackendResource:
+class BackendResource(Modified):
     """An account that the agent found on the cluster and offers for import."""
 
-    uuid: str
     name: str
     project_uuid: str
     offering_uuid: str
     backend_id: str
     backend_metadata: JsonObject
-    created: datetime
-    modified: datetime
 
 
 @dataclass(kw_only=True)
-class ApiKey:
-    """A key of a resource (8.1); `Updating` while the agent is to make another one, or as `pending_action` says."""
+class ApiKey(Record):
+    """A key of a resource (8.1)."""
 
-    uuid: str
     resource_uuid: str
     client_id: str
+    # `Updating` while the agent is to make another one, or as the pending action says.
     state: str = "OK"
     error_message: str = ""
     pending_action: str = ""

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """Work the server does after answering: jobs with a due time, run before the next look at the state.
 
-Nothing runs on a timer: whoever reads or writes the store first settles what has fallen due, so a test
+Nothing runs on a timer: whoever reads or writes the store first runs what has fallen due, so a test
 that moves the clock sees the same world as one that waits.
 """
 

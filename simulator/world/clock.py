@@ -7,9 +7,10 @@ from datetime import UTC, date, datetime, timedelta, tzinfo
 
 
 class SimClock:
-    """`zone`: the server's own time zone, in which its billing months begin."""
+    """The server's clock, which an experiment may set."""
 
     def __init__(self) -> None:
+        # The server's own time zone, in which its billing months begin.
         self.zone: tzinfo = UTC
         self._offset = timedelta()
         self._frozen_at: datetime | None = None

@@ -67,21 +67,34 @@ class OfferingUserState(Enum):
 
 
 @dataclass(kw_only=True)
-class Customer:
+class Record:
+    """What every row has."""
+
     uuid: str
+
+
+@dataclass(kw_only=True)
+class Created(Record):
+    created: datetime
+
+
+@dataclass(kw_only=True)
+class Modified(Created):
+    modified: datetime
+
+
+@dataclass(kw_only=True)
+class Customer(Created):
     name: str
     slug: str
-    created: datetime
     abbreviation: str = ""
 
 
 @dataclass(kw_only=True)
-class Project:
-    uuid: str
+class Project(Created):
     name: str
     slug: str
     customer_uuid: str
-    created: datetime
     description: str = ""
     start_date: date | None = None
     end_date: date | None = None
@@ -91,14 +104,12 @@ class Project:
 
 
 @dataclass(kw_only=True)
-class User:
-    uuid: str
+class User(Created):
     username: str
     first_name: str
     last_name: str
     email: str
     slug: str
-    created: datetime
     is_staff: bool = False
     is_support: bool = False
     is_active: bool = True
@@ -120,39 +131,34 @@ class Token:
 
 
 @dataclass(kw_only=True)
-class Grant:
+class Grant(Created):
     """A role of a user in a customer, a project or an offering."""
 
-    uuid: str
     user_uuid: str
     role: str
     scope_type: str
     scope_uuid: str
-    created: datetime
     expiration_time: datetime | None = None
     created_by_uuid: str | None = None
 
 
 @dataclass(kw_only=True)
-class Role:
+class Role(Record):
     """What a role may do, wherever it is given."""
 
-    uuid: str
     name: str
     permissions: frozenset[str]
 
 
 @dataclass(kw_only=True)
-class SshKey:
-    uuid: str
+class SshKey(Record):
     name: str
     public_key: str
     user_uuid: str
 
 
 @dataclass(kw_only=True)
-class Component:
-    uuid: str
+class Component(Record):
     type: str
     name: str
     billing_type: str
@@ -174,8 +180,7 @@ class Component:
 
 
 @dataclass(kw_only=True)
-class Plan:
-    uuid: str
+class Plan(Record):
     name: str
     prices: dict[str, float]
     quotas: dict[str, int]
@@ -184,14 +189,12 @@ class Plan:
 
 
 @dataclass(kw_only=True)
-class Offering:
-    uuid: str
+class Offering(Created):
     name: str
     slug: str
     customer_uuid: str
     provider_uuid: str
     category_uuid: str
-    created: datetime
     type: str = "Marketplace.Slurm"
     state: str = "Active"
     category_title: str = "HPC"
@@ -216,26 +219,21 @@ class Offering:
 
 
 @dataclass(kw_only=True)
-class Allocation:
+class Allocation(Created):
     """What stands behind a resource in 2024 only; its integer states are those of the old SLURM plugin."""
 
-    uuid: str
-    created: datetime
     state: int
     backend_id: str = ""
     usernames: list[str] = field(default_factory=list)
 
 
 @dataclass(kw_only=True)
-class Resource:
-    uuid: str
+class Resource(Modified):
     name: str
     slug: str
     offering_uuid: str
     project_uuid: str
     plan_uuid: str | None
-    created: datetime
-    modified: datetime
     limits: JsonObject = field(default_factory=dict)
     attributes: JsonObject = field(default_factory=dict)
     state: ResourceState = ResourceState.CREATING
@@ -250,7 +248,7 @@ class Resource:
     paused: bool = False
     restrict_member_access: bool = False
     end_date: date | None = None
-    # What a server of 8.1.4 sends; none of it, where nobody has set any.
+    # What a server of 8.1.4 sends; none of it, where none is set.
     spending_limits: JsonObject = field(default_factory=dict)
     error_message: str = ""
     error_traceback: str = ""
@@ -262,8 +260,7 @@ class Resource:
 
 
 @dataclass(kw_only=True)
-class Order:
-    uuid: str
+class Order(Modified):
     slug: str
     type: OrderType
     state: OrderState
@@ -271,8 +268,6 @@ class Order:
     offering_uuid: str
     project_uuid: str
     plan_uuid: str | None
-    created: datetime
-    modified: datetime
     created_by_uuid: str
     limits: JsonObject = field(default_factory=dict)
     attributes: JsonObject = field(default_factory=dict)
@@ -293,12 +288,9 @@ class Order:
 
 
 @dataclass(kw_only=True)
-class OfferingUser:
-    uuid: str
+class OfferingUser(Modified):
     user_uuid: str
     offering_uuid: str
-    created: datetime
-    modified: datetime
     username: str = ""
     state: OfferingUserState = OfferingUserState.REQUESTED
     is_restricted: bool = False
@@ -313,46 +305,37 @@ class OfferingUser:
 
 
 @dataclass(kw_only=True)
-class ProjectGroup:
+class ProjectGroup(Modified):
     """A group with a number that a provider has for a project (8.1.3); it stays when the project uses it no more."""
 
-    uuid: str
     provider_uuid: str
     project_uuid: str
     name: str
-    created: datetime
-    modified: datetime
     gid: int | None = None
 
 
 @dataclass(kw_only=True)
-class ComponentUsage:
-    uuid: str
+class ComponentUsage(Created):
     resource_uuid: str
     component_type: str
     billing_period: date
     usage: Decimal
     date: datetime
-    created: datetime
     description: str = ""
     recurring: bool = False
     modified_by_uuid: str | None = None
 
 
 @dataclass(kw_only=True)
-class UserUsage:
-    uuid: str
+class UserUsage(Modified):
     component_usage_uuid: str
     username: str
     usage: Decimal
-    created: datetime
-    modified: datetime
     offering_user_uuid: str | None = None
 
 
 @dataclass(kw_only=True)
-class UserUsageLimit:
-    uuid: str
+class UserUsageLimit(Record):
     resource_uuid: str
     component_type: str
     offering_user_uuid: str
@@ -360,15 +343,13 @@ class UserUsageLimit:
 
 
 @dataclass(kw_only=True)
-class SharedAccount:
-    """A service account (`kind` project) or a course account; the site agent only reads them."""
+class SharedAccount(Modified):
+    """A service account or a course account; the site agent only reads them."""
 
-    uuid: str
+    # `project` for a service account, `course`.
     kind: str
     project_uuid: str
     username: str
-    created: datetime
-    modified: datetime
     state: str = "OK"
     email: str = ""
     description: str = ""

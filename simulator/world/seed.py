@@ -59,7 +59,7 @@ DEFAULT_COMPONENTS = (
 
 @dataclass(frozen=True, kw_only=True)
 class Scenario:
-    """Amounts of everything. `allocations_per_project` are resources that are OK from the start."""
+    """Amounts of everything."""
 
     provider_name: str = "Larch Computing Centre"
     offering_name: str = "Larch HPC"
@@ -74,6 +74,7 @@ class Scenario:
     # The last so many members of each project have an account without a name, in `unnamed_state`.
     unnamed_members: int = 0
     unnamed_state: OfferingUserState = OfferingUserState.REQUESTED
+    # Resources that are OK from the start.
     allocations_per_project: int = 0
     allocation_limits: dict[str, int] = field(default_factory=lambda: {"cpu": 1000, "mem": 2000, "gpu": 10})
     backend_prefix: str = "a_"
@@ -82,7 +83,7 @@ class Scenario:
 
 @dataclass(kw_only=True)
 class Seeded:
-    """Uuids of what was made. `tokens` holds agent, offering-manager, staff, support, consumer and each member."""
+    """Uuids of what was made."""
 
     offering_uuid: str
     provider_uuid: str
@@ -91,6 +92,7 @@ class Seeded:
     project_uuids: list[str] = field(default_factory=list)
     resource_uuids: list[str] = field(default_factory=list)
     members: dict[str, list[str]] = field(default_factory=dict)
+    # Of agent, offering-manager, staff, support, consumer and each member.
     tokens: dict[str, str] = field(default_factory=dict)
 
 

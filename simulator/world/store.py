@@ -34,8 +34,7 @@ class Settings:
 
 
 @dataclass(kw_only=True)
-class ServiceProvider:
-    uuid: str
+class ServiceProvider(rows.Record):
     customer_uuid: str
     created: object
 
@@ -55,8 +54,8 @@ class Store:
         # Permissions of roles that a site has made, or changed, by name.
         self.made_roles: dict[str, frozenset[str]] = {}
         # The day whose start and end dates were looked at, as long as no order, resource or project changes.
-        self.settled_on: date | None = None
-        # Whoever tells others of changes: called, with the lock held, after anything may have changed.
+        self.dates_checked_on: date | None = None
+        # Who reports changes to others: called, with the lock held, after anything may have changed.
         self.watchers: list[Callable[[], None]] = []
         # Where logins and queues are made for subscriptions; without brokers they are bookkeeping only.
         self.brokers: list[EventBroker] = []
@@ -104,8 +103,8 @@ class Store:
         self.command_results: list[agent_rows.CommandResult] = []
 
     def changed(self) -> None:
-        for tell in self.watchers:
-            tell()
+        for watcher in self.watchers:
+            watcher()
 
     def offering_of(self, row: rows.Resource | rows.Order) -> rows.Offering:
         return self.offerings[row.offering_uuid]
@@ -117,7 +116,7 @@ class Store:
         return self.offerings[row.offering_uuid].plan(row.plan_uuid)
 
     def offering_user(self, offering_uuid: str, user_uuid: str) -> rows.OfferingUser | None:
-        return next(iter(self.offering_users.where("pair", (offering_uuid, user_uuid))), None)
+        return self.offering_users.first("pair", (offering_uuid, user_uuid))
 
     def active_grants(self, *scope_uuids: str) -> list[rows.Grant]:
         return self._unexpired(self.grants.where("scope", *scope_uuids))

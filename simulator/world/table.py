@@ -5,14 +5,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterator
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, TypeVar
 
+from simulator.world.records import Record
 
-class Row(Protocol):
-    uuid: str
-
-
-T = TypeVar("T", bound=Row)
+T = TypeVar("T", bound=Record)
 
 
 class Table(Generic[T]):
@@ -41,6 +38,11 @@ class Table(Generic[T]):
         """Return the rows of these keys, one key's after the other's."""
         lists = self._lists[index]
         return [row for key in keys for row in lists.get(key, ())]
+
+    def first(self, index: str, key: Hashable) -> T | None:
+        """Return the first row of a key."""
+        found = self._lists[index].get(key)
+        return found[0] if found else None
 
     def __getitem__(self, uuid: str) -> T:
         return self._rows[uuid]

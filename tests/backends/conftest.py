@@ -6,8 +6,6 @@ A module empties its cluster once; its tests then use names of their own, for a 
 
 from __future__ import annotations
 
-import sys
-import tempfile
 from collections.abc import Callable, Iterator
 from functools import partial
 from importlib.util import find_spec
@@ -17,16 +15,15 @@ import pytest
 
 from agent.state.marked_accounts import MarkedAccounts
 from backends.base import Backend, BackendContext
+from backends.lock import WriteLock
 from backends.moab.backend import MoabBackend
 from backends.moab.plugin import plugin as moab_plugin
 from backends.slurm.backend import SlurmBackend
 from backends.slurm.plugin import plugin
-from rig.child_process import child_process
 from rig.parts import require
-from rig.processes import wait_until
 from rig.slurm_cluster import SlurmCluster
 from simulator.mam.install import StandIn
-from tests.backends import emulator_programs, emulator_rest
+from tests.backends import emulator_rest
 
 Connect = Callable[..., SlurmBackend]
 
@@ -64,24 +61,21 @@ def on_slurm(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Connect:
     """Backends of the real SLURM, with these settings; all share one lock."""
-    module_environment.setenv("SLURM_CONF", emptied_slurm.env["SLURM_CONF"])
+    for name in ("SLURM_CONF", "PATH"):
+        module_environment.setenv(name, emptied_slurm.env[name])
     return connector(str(emptied_slurm.bin_path), tmp_path_factory.mktemp("slurm"))
 
 
 @pytest.fixture(scope="module")
-def on_emulator(module_environment: pytest.MonkeyPatch) -> Iterator[Connect]:
+def on_emulator(
+    module_environment: pytest.MonkeyPatch, quick_emulator: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Connect:
     """Backends of slurm-emulator (26.05), with a database of their own. It has no squeue, and needs none."""
-    if find_spec("emulator") is None:
-        require("slurm-emulator")
-    with tempfile.TemporaryDirectory(prefix="emulator-") as name:
-        folder = Path(name)
-        module_environment.setenv("SLURM_EMULATOR_STATE_FILE", str(folder / "state.json"))
-        module_environment.setenv("SLURM_EMULATOR_TIME_FILE", str(folder / "time.json"))
-        module_environment.setenv("SLURM_EMULATOR_CLUSTER_NAME", "test")
-        emulator_programs.install(folder)
-        with child_process([sys.executable, emulator_programs.__file__, name]):
-            wait_until("the emulator is ready", (folder / "ready").exists)
-            yield connector(str(folder / "bin"), folder)
+    folder = tmp_path_factory.mktemp("emulator")
+    module_environment.setenv("SLURM_EMULATOR_STATE_FILE", str(folder / "state.json"))
+    module_environment.setenv("SLURM_EMULATOR_TIME_FILE", str(folder / "time.json"))
+    module_environment.setenv("SLURM_EMULATOR_CLUSTER_NAME", "test")
+    return connector(str(quick_emulator), folder)
 
 
 @pytest.fixture(scope="module")
@@ -100,6 +94,11 @@ def on_rest(rest_access: dict[str, str], tmp_path_factory: pytest.TempPathFactor
     """Backends of that slurmrestd."""
     state = tmp_path_factory.mktemp("rest-state")
     return connector("", state, execution_mode="rest", rest_api=rest_access)
+
+
+@pytest.fixture
+def lock(tmp_path: Path) -> WriteLock:
+    return WriteLock(tmp_path, "c1", wait_s=0)
 
 
 def on_stand_in(mam: StandIn, *, state: str = "state", **settings: object) -> MoabBackend:

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
 import threading
@@ -18,23 +17,7 @@ from backends.lock import WriteLock
 from backends.process import Runner
 from rig.child_process import child_process, script_command
 from rig.processes import wait_until
-
-HOLDER = """
-from pathlib import Path
-from backends.lock import WriteLock
-state, held, go = sys.argv[1:]
-with WriteLock(Path(state), "c1"):
-    Path(held).touch()
-    wait_for(go)
-"""
-
-
-def is_free(state: Path, target: str = "c1") -> bool:
-    try:
-        with WriteLock(state, target, wait_s=0):
-            return True
-    except ClusterBusy:
-        return False
+from tests.backends.lock_holder import HOLDER, is_free
 
 
 def test_the_lock_is_a_file_of_what_is_written_to_for_its_owner_only(tmp_path: Path) -> None:
@@ -66,10 +49,10 @@ def test_another_process_excludes_us_and_the_sentence_says_so(tmp_path: Path) ->
     assert is_free(tmp_path)
 
 
-def test_who_waits_for_long_is_told_that_it_may_be_left(
+def test_who_waits_for_long_is_warned_that_it_may_be_left(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(lock, "TOLD_AFTER_S", 0)
+    monkeypatch.setattr(lock, "WARNED_AFTER_S", 0)
     held, go = tmp_path / "held", tmp_path / "go"
     with child_process(script_command(HOLDER, tmp_path, held, go)) as holder:
         wait_until("the lock is held", held.exists)
@@ -80,7 +63,7 @@ def test_who_waits_for_long_is_told_that_it_may_be_left(
     assert caplog.text.count("Ctrl-C is safe: ours has not begun") == 1
 
 
-def test_who_deletes_the_locks_lets_nobody_in_beside_a_writer(tmp_path: Path) -> None:
+def test_who_deletes_the_locks_lets_no_second_writer_in(tmp_path: Path) -> None:
     held, go = tmp_path / "held", tmp_path / "go"
     with child_process(script_command(HOLDER, tmp_path, held, go)) as holder:
         wait_until("the lock is held", held.exists)
@@ -114,7 +97,7 @@ def test_a_writer_whose_state_dir_is_deleted_stops_and_no_second_one_comes_in(tm
         runner.write(["rm", str(done)], first)
 
 
-def test_who_deletes_the_state_dir_lets_nobody_in_beside_another_process(tmp_path: Path) -> None:
+def test_who_deletes_the_state_dir_lets_no_process_in_while_another_writes(tmp_path: Path) -> None:
     state, held, go = tmp_path / "state", tmp_path / "held", tmp_path / "go"
     with child_process(script_command(HOLDER, state, held, go)) as holder:
         wait_until("the lock is held", held.exists)
@@ -277,7 +260,7 @@ def test_a_write_that_outlives_its_starter_holds_the_shared_file_too(tmp_path: P
         assert descriptor > 2
 
 
-def test_without_the_shared_file_writes_go_on_and_it_is_told(
+def test_without_the_shared_file_writes_go_on_and_it_is_logged(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "host").touch()
@@ -289,113 +272,3 @@ def test_without_the_shared_file_writes_go_on_and_it_is_told(
     assert "Agents on this host with another state_dir are not kept out" in lock.unshared()
     assert WriteLock(tmp_path, "c1").unshared() == ""
     assert WriteLock(tmp_path, "c1", shared=tmp_path / "new" / "c1.lock").unshared() == ""
-
-
-# Who comes first -----------------------------------------------------------------------------------
-
-
-class Waiter(threading.Thread):
-    """Waits for the lock, and notes its name when it is in."""
-
-    def __init__(self, state: Path, name: str, entered: list[str], *, is_urgent: bool = False) -> None:
-        super().__init__()
-        self._lock = WriteLock(state, "c1", wait_s=60, is_urgent=is_urgent)
-        self._label, self._entered = name, entered
-        self._file = state / "locks" / f"{'urgent' if is_urgent else 'waiting'}-c1.lock"
-
-    def run(self) -> None:
-        with self._lock:
-            self._entered.append(self._label)
-
-    def waits(self) -> Waiter:
-        self.start()
-        wait_until("it waits", lambda: lock._is_held(self._file))
-        return self
-
-
-def test_who_waits_for_an_order_is_let_in_between_two_commands(tmp_path: Path) -> None:
-    entered: list[str] = []
-    with WriteLock(tmp_path, "c1", wait_s=60) as descriptor:
-        assert descriptor
-    batch = WriteLock(tmp_path, "c1", wait_s=60)
-    with batch:
-        batch.give_way()
-        order = Waiter(tmp_path, "order", entered, is_urgent=True).waits()
-        with batch:
-            batch.give_way()
-            assert entered == [], "not in the middle of what belongs together"
-        batch.give_way()
-        assert entered == ["order"]
-        order.join()
-        assert not is_free(tmp_path)
-    assert is_free(tmp_path)
-
-
-def test_others_are_let_in_when_a_turn_is_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    entered: list[str] = []
-    for is_urgent in (False, True):
-        batch = WriteLock(tmp_path, "c1", wait_s=60, is_urgent=is_urgent)
-        with batch:
-            other = Waiter(tmp_path, "other", entered).waits()
-            monkeypatch.setattr(lock, "TURN_S", 600)
-            batch.give_way()
-            assert entered == []
-            monkeypatch.setattr(lock, "TURN_S", 0)
-            batch.give_way()
-            assert entered == ["other"]
-        other.join()
-        entered.clear()
-
-
-def test_orders_come_before_others_who_waited_longer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lock, "COURTESY_S", 60)
-    entered: list[str] = []
-    with WriteLock(tmp_path, "c1"):
-        waiters = [Waiter(tmp_path, f"other {n}", entered).waits() for n in range(3)]
-        waiters.append(Waiter(tmp_path, "order", entered, is_urgent=True).waits())
-    for waiter in waiters:
-        waiter.join()
-    assert entered[0] == "order"
-    assert len(entered) == 4
-
-
-def test_who_waits_and_was_stopped_keeps_nobody_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lock, "COURTESY_S", 0.1)
-    monkeypatch.setattr(lock, "TURN_S", 0)
-    (tmp_path / "locks").mkdir()
-    stopped = [(tmp_path / "locks" / f"{kind}-c1.lock").open("w") for kind in ("urgent", "waiting")]
-    for stream in stopped:
-        fcntl.flock(stream, fcntl.LOCK_SH)
-    batch = WriteLock(tmp_path, "c1", wait_s=60)
-    with batch:
-        batch.give_way()
-        assert not is_free(tmp_path)
-    for stream in stopped:
-        stream.close()
-
-
-def test_a_command_that_outlives_its_starter_lets_nobody_in_when_that_gives_way(tmp_path: Path) -> None:
-    go, entered = tmp_path / "go", list[str]()
-    batch = WriteLock(tmp_path, "c1", wait_s=60)
-    with batch:
-        with pytest.raises(BackendUnavailable):
-            Runner().write(script_command("wait_for(sys.argv[1])", go), batch, leave_after_s=0.1)
-        order = Waiter(tmp_path, "order", entered, is_urgent=True).waits()
-        timer = threading.Timer(0.3, lambda: (entered.append("command ends"), go.touch()))
-        timer.start()
-        batch.give_way()
-    order.join()
-    assert entered == ["command ends", "order"]
-
-
-def test_who_does_not_get_the_lock_back_goes_on_without_none(tmp_path: Path) -> None:
-    held, go = tmp_path / "held", tmp_path / "go"
-    batch = WriteLock(tmp_path, "c1", wait_s=0.2)
-    holder = HOLDER.replace('"c1")', '"c1", is_urgent=True)')
-    with batch, child_process(script_command(holder, tmp_path, held, go)):
-        wait_until("it waits", lambda: lock._is_held(tmp_path / "locks" / "urgent-c1.lock"))
-        with pytest.raises(ClusterBusy):
-            batch.give_way()
-        with pytest.raises(ClusterBusy):
-            batch.__enter__()
-    assert is_free(tmp_path)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Long reads: lines as they come, a flat memory, the end judged last, and nothing left behind by who stops early."""
+"""Long reads: lines as they come, a flat memory, the end judged last, and no process left by who stops early."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ from agent.core.errors import BackendError, BackendUnavailable
 from backends.process import READS_AT_ONCE, CommandMissing, Completed, Runner
 from rig.child_process import is_alive, script_command
 from rig.processes import REPOSITORY, wait_until
-from tests.backends.test_process import PRINT_ENVIRONMENT, Interrupted, interrupted_when
+from tests.backends.interruption import Interrupted, interrupted_when
+from tests.backends.test_process import PRINT_ENVIRONMENT
 
 
 def read(lines: Generator[str, None, Completed]) -> tuple[list[str], Completed]:
@@ -65,7 +66,7 @@ ENDS: dict[str, tuple[str, list[str], str]] = {
 
 
 @pytest.mark.parametrize("kind", ENDS)
-def test_what_no_line_break_ended_is_told_apart(kind: str) -> None:
+def test_what_no_line_break_ended_is_recognised(kind: str) -> None:
     text, lines, rest = ENDS[kind]
     found, done = read(Runner().lines(script_command("sys.stdout.buffer.write(sys.argv[1].encode())", text)))
     assert (found, done.stdout) == (lines, rest)

@@ -55,8 +55,8 @@ def test_behind_ssh_words_reach_the_program_as_they_are(
         first,
     ):
         assert json.loads(answer) == WORDS
-    shown = shlex.join(runner.argv(command))
-    by_hand = subprocess.run(["/bin/sh", "-c", shown], capture_output=True, text=True, check=True, timeout=60)
+    line = shlex.join(runner.argv(command))
+    by_hand = subprocess.run(["/bin/sh", "-c", line], capture_output=True, text=True, check=True, timeout=600)
     assert json.loads(by_hand.stdout) == WORDS
 
 
@@ -122,7 +122,7 @@ def sshpass(tmp_path: Path) -> Runner:
     return Runner(prefix=[str(program), "-p", HUSH])
 
 
-def test_a_password_in_the_prefix_is_used_and_shown_nowhere(
+def test_a_password_in_the_prefix_is_used_and_printed_nowhere(
     sshpass: Runner, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("DEBUG")

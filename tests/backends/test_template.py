@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from backends.base import BackendContext
+from tests import REPOSITORY
 
-ROOT = Path(__file__).parents[2]
-TEMPLATE = ROOT / "examples" / "backend"
+TEMPLATE = REPOSITORY / "examples" / "backend"
 BREAKS = {
     "test_what_is_below_an_account": ("if account and (below or account", "if False and (below or account"),
     "test_a_removal_leaves_every_member": ("del defaults[user]", "pass"),
@@ -28,14 +28,14 @@ BREAKS = {
 
 
 def contract(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "PYTHONPATH": f"{ROOT}:{folder}", "PYTEST_ADDOPTS": ""}
+    environment = {**os.environ, "PYTHONPATH": f"{REPOSITORY}:{folder}", "PYTEST_ADDOPTS": ""}
     return subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *options],
         cwd=folder,
         env=environment,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
         check=False,
     )
 
@@ -73,6 +73,6 @@ def test_an_offering_finds_it_by_its_entry_point(tmp_path: Path, monkeypatch: py
 
 
 def test_the_page_shows_the_template_s_own_test() -> None:
-    page = (ROOT / "docs" / "write-a-backend.md").read_text()
+    page = (REPOSITORY / "docs" / "write-a-backend.md").read_text()
     assert (TEMPLATE / "tests" / "test_contract.py").read_text() in page
     assert (TEMPLATE / "tests" / "conftest.py").read_text().splitlines()[-1] in page

@@ -6,15 +6,14 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-import pytest
-
 from agent.run import passes
 from rig.slurm_cluster import SlurmCluster
 from simulator.server.waldur import SimulatedWaldur
 from simulator.world.seed import Scenario
-from tests.membership.on_slurm import OnSlurm
+from tests import REPOSITORY
+from tests.agent.run.membership.on_slurm import OnSlurm
 
-CHECKED = Path(__file__).parents[2] / "systemd" / "examples" / "checked-slurm"
+CHECKED = REPOSITORY / "systemd" / "examples" / "checked-slurm"
 PROGRAMS = ("sacctmgr", "sacct", "squeue", "scancel", "scontrol", "sreport", "sdiag")
 
 
@@ -38,9 +37,8 @@ def by_checked_slurm(slurm: SlurmCluster, folder: Path) -> tuple[Path, Path]:
 
 
 def test_a_life_of_an_allocation_needs_no_command_that_is_refused_but_bulk_loads(
-    slurm: SlurmCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    slurm: SlurmCluster, tmp_path: Path
 ) -> None:
-    monkeypatch.setenv("SLURM_CONF", slurm.env["SLURM_CONF"])
     programs, refused = by_checked_slurm(slurm, tmp_path / "programs")
     for qos in ("slow", "stop"):
         slurm.ask("sacctmgr", "-i", "add", "qos", f"name={qos}")
@@ -55,17 +53,17 @@ def test_a_life_of_an_allocation_needs_no_command_that_is_refused_but_bulk_loads
             },
             limits_source="waldur",
         )  # fmt: skip
-        one, two = site.allocate("one", "two")
+        one, two = site.allocate_all("one", "two")
         site.join("ffrost9")
-        site.settled()
+        site.converge()
         assert "ffrost9" in site.members("a_one")
         site.leave("ffrost9")
         site.change(one, paused=True, limits={"cpu": 20})
-        site.settled()
+        site.converge()
         assert "ffrost9" not in site.members("a_one")
         assert site.assoc("qos,grptresmins", "a_one")[0] == "stop|cpu=1200"
         site.change(one, paused=False)
-        site.settled()
+        site.converge()
         for resource in (one, two):
             waldur.orders.place_terminate(resource)
         report = passes.process_orders(site.orders)

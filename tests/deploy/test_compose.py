@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
 """The compose file and the image: valid by the Compose specification, commands that exist, sources that are there,
-secrets that stay out. The schema beside this file is that of the specification (compose-spec.LICENSE).
+secrets that stay out. The schema next to this file is that of the specification (compose-spec.LICENSE).
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ def test_no_container_writes_to_its_root_has_a_capability_or_shows_a_port(name: 
         assert minutes * 60 > TASK_TIME_LIMIT_S + 30
 
 
-def test_the_image_is_made_of_pinned_packages_and_runs_as_nobody_of_the_host() -> None:
+def test_the_image_is_made_of_pinned_packages_and_runs_as_no_user_of_the_host() -> None:
     for step in STEPS:
         if re.search(r"\bpip (download|install|wheel|--python)", step):
             assert "--require-hashes --only-binary :all:" in step or "--no-index" in step, step

@@ -81,7 +81,7 @@ def test_units_are_no_more_exposed_than_they_need_be(unit: Path) -> None:
 def analyze(*words: str) -> subprocess.CompletedProcess[str]:
     command = [processes.program("systemd-analyze"), *words]
     environment = {**os.environ, "SYSTEMD_PAGER": "", "LC_ALL": "C.UTF-8"}
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60, env=environment)
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=600, env=environment)
 
 
 @pytest.mark.parametrize("unit", LEGACY, **BY_NAME)
@@ -157,7 +157,7 @@ def test_metrics_read_what_is_the_workers_and_take_nothing_from_it(unit: Path) -
     )
     # systemd would give the folder to root, also where the worker has a user of its own.
     assert "StateDirectory" not in service
-    # Below `strict` a state_dir of the site's choice could not be opened: SQLite's readers write beside the file.
+    # Below `strict` a state_dir of the site's choice could not be opened: SQLite's readers write next to the file.
     assert (service["ProtectSystem"], service["NoNewPrivileges"]) == (["full"], ["yes"])
 
 

@@ -21,7 +21,7 @@ from rig.site import configuration
 from rig.slurm_cluster import SlurmCluster
 from rig.unit_process import SERVICE_UID, UnitProcess, descendants
 from simulator.server.waldur import SimulatedWaldur
-from tests.cluster.emulated import EmulatedSlurm, settings, variables
+from tests.tasks.emulated import EmulatedSlurm, settings, variables
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="mount namespaces need root")
 
@@ -46,7 +46,7 @@ def site_file(waldur: SimulatedWaldur, folder: Path, **offering: Any) -> Path:
 
 @pytest.fixture
 def run(tmp_path: Path) -> Iterator[Run]:
-    """Start a unit by its name; all are ended, and their logs shown where the test fails."""
+    """Start a unit by its name; all are ended, and their logs printed where the test fails."""
     running: list[UnitProcess] = []
 
     def make(name: str, config: Path | None, given: dict[str, str], config_uid: int = 0) -> UnitProcess:
@@ -118,7 +118,9 @@ def test_a_write_to_slurm_outlives_a_worker_that_is_stopped_and_then_killed(
 ) -> None:
     """As systemd does when TimeoutStopSec is over. The write is held up by a row lock in slurmdbd's database."""
     redis_server.flush()
-    config = site_file(waldur, tmp_path, backend={"enable_user_homedir_account_creation": False}, queue="q1")
+    # On the unit's PATH the emulator of the tests' own environment comes first.
+    backend = {"slurm_bin_path": str(slurm.bin_path), "enable_user_homedir_account_creation": False}
+    config = site_file(waldur, tmp_path, backend=backend, queue="q1")
     given = {
         "SLURM_CONF": slurm.env["SLURM_CONF"],
         "WALDUR_SITE_AGENT_BROKER_URL": redis_server.url,
@@ -147,7 +149,7 @@ def test_a_write_to_slurm_outlives_a_worker_that_is_stopped_and_then_killed(
         started = descendants(worker.process.pid)
         (write,) = (pid for pid in started if "sacctmgr --immediate" in command_of(pid))
         worker.terminate()
-        wait_until("the worker is told", lambda: "STOPPING=1" in worker.messages)
+        wait_until("the worker stops", lambda: "STOPPING=1" in worker.messages)
         worker.kill()
         wait_until("the pool is gone", lambda: not any(map(is_alive, started - {write})))
         assert is_alive(write)
@@ -182,7 +184,7 @@ def test_a_unit_without_its_file_or_with_another_owner_says_why_and_ends_with_2(
     assert none.messages == foreign.messages == []
 
 
-def test_a_socket_in_the_file_system_is_told_and_one_that_is_gone_is_no_error(
+def test_a_socket_in_the_file_system_is_notified_and_one_that_is_gone_is_no_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place = tmp_path / "notify"

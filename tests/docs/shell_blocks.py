@@ -12,12 +12,12 @@ from pathlib import Path
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 ASSIGNMENT = re.compile(r"[A-Z][A-Z0-9_]*=")
 BETWEEN = ("&&", "||", ";", "|", "&")
-# Options of sudo and env are not shown anywhere.
+# Options of sudo and env are in no document.
 STARTERS = ("sudo", "exec", "nohup", "time")
 
 
 @dataclass(frozen=True)
-class Shown:
+class DocumentedCommand:
     """One simple command of a document: its words, and the variables that are set for it."""
 
     document: str
@@ -29,7 +29,7 @@ class Shown:
         return f"{self.document}:{self.line}: {' '.join(self.words)}"
 
 
-def of_document(path: Path) -> Iterator[Shown]:
+def of_document(path: Path) -> Iterator[DocumentedCommand]:
     """Yield the commands of a page's fences in their order."""
     text = path.read_text(encoding="utf-8")
     for fence in FENCE.finditer(text):
@@ -40,7 +40,7 @@ def of_document(path: Path) -> Iterator[Shown]:
             yield from _simple_commands(path.name, first + number, line)
 
 
-def inline(path: Path, programs: tuple[str, ...]) -> Iterator[Shown]:
+def inline(path: Path, programs: tuple[str, ...]) -> Iterator[DocumentedCommand]:
     """Yield what a page's sentences show as `program words`."""
     text = FENCE.sub(lambda fence: "\n" * fence[0].count("\n"), path.read_text(encoding="utf-8"))
     for found in re.finditer(r"(?<!`)`([^`]+)`(?!`)", text):
@@ -51,11 +51,11 @@ def inline(path: Path, programs: tuple[str, ...]) -> Iterator[Shown]:
         while words and ASSIGNMENT.match(words[0]):
             words.pop(0)
         if len(words) > 1 and words[0] in programs:
-            yield Shown(path.name, text.count("\n", 0, found.start()) + 1, tuple(words))
+            yield DocumentedCommand(path.name, text.count("\n", 0, found.start()) + 1, tuple(words))
 
 
 def _lines(block: str, *, console: bool) -> Iterator[tuple[int, str]]:
-    """Whole lines: continued ones joined, here-documents and what a console answers left out."""
+    """Whole lines: continued ones joined, here-documents and what a console answers omitted."""
     waiting, begun, until = "", 0, ""
     for number, line in enumerate(block.splitlines()):
         if until:
@@ -75,7 +75,7 @@ def _lines(block: str, *, console: bool) -> Iterator[tuple[int, str]]:
         yield begun, whole
 
 
-def _simple_commands(document: str, number: int, line: str) -> Iterator[Shown]:
+def _simple_commands(document: str, number: int, line: str) -> Iterator[DocumentedCommand]:
     """The commands of one line, without redirections and without what is behind `#`."""
     lexer = shlex.shlex(line, posix=True, punctuation_chars="();<>|&")
     lexer.whitespace_split, lexer.commenters = True, "#"
@@ -91,7 +91,9 @@ def _simple_commands(document: str, number: int, line: str) -> Iterator[Shown]:
         while plain and ASSIGNMENT.match(plain[0]):
             plain.pop(0)
         if plain or variables:
-            yield Shown(document, number, tuple(plain), tuple(word.partition("=")[0] for word in variables))
+            yield DocumentedCommand(
+                document, number, tuple(plain), tuple(word.partition("=")[0] for word in variables)
+            )
         words = []
 
 

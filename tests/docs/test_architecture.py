@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: MIT
-"""The page on architecture names every room of the code, and no module that is gone."""
+"""The page on architecture names every room and every module of the code, and none that is gone."""
 
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
-REPOSITORY = Path(__file__).resolve().parents[2]
+from tests import REPOSITORY
+
 TREE = re.search(
     r"## Where things are\n\n```\n(.*?)```", (REPOSITORY / "docs/architecture.md").read_text(), re.DOTALL
 )
@@ -42,3 +42,22 @@ def test_every_room_is_on_the_page_and_every_name_on_it_is_there() -> None:
         if (path / "__init__.py").is_file()
     }
     assert sorted(rooms - names) == []
+
+
+def test_every_module_is_on_the_page_and_every_module_on_it_is_there() -> None:
+    page = (REPOSITORY / "docs/architecture.md").read_text()
+    rows = re.findall(
+        r"^\| `([\w/]+)` \|.*\| ([^|]*) \|$", page.partition("## Every module\n")[2], re.MULTILINE
+    )
+    listed = {f"{room}/{module}.py" for room, modules in rows for module in re.findall(r"`(\w+)`", modules)}
+    there = {
+        str(path.relative_to(REPOSITORY))
+        for root in ("agent", "backends", "simulator", "tasks")
+        for path in (REPOSITORY / root).rglob("*.py")
+        if path.stem != "__init__"
+    }
+    assert (sorted(there - listed), sorted(listed - there)) == ([], []), "run `make docs`"
+
+
+def test_at_the_root_of_a_room_of_runs_stand_a_dozen_files_at_the_most() -> None:
+    assert len(list((REPOSITORY / "agent/run").glob("*.py"))) <= 12

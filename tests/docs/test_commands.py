@@ -24,15 +24,15 @@ import yaml
 from celery.bin.celery import celery
 
 from agent.cli.main import COMMANDS, cli, run
-from simulator.demo.parts import emulated_cluster
+from rig.emulator import emulated_cluster
 from simulator.server.waldur import SimulatedWaldur
 from simulator.world.seed import Scenario
-from tests.cli.conftest import command as command
-from tests.cli.operator_site import Ended, OperatorSite
+from tests import REPOSITORY
+from tests.agent.cli.conftest import command as command
+from tests.agent.cli.operator_site import Ended, OperatorSite
 from tests.docs import shell_blocks
-from tests.docs.shell_blocks import Shown
+from tests.docs.shell_blocks import DocumentedCommand
 
-REPOSITORY = Path(__file__).resolve().parents[2]
 GENERATED = {"commands.md", "reference-keys.md", "actions.md", "metrics.md"}
 PAGES = sorted(
     [*(REPOSITORY / "docs").glob("*.md"), REPOSITORY / "README.md", REPOSITORY / "CONTRIBUTING.md"]
@@ -45,10 +45,10 @@ NOT_RUN = {
     "bridge": "stays in the foreground",
     "cluster": "stays in the foreground",
     "simulate": "stays in the foreground",
-    "demo": "stays in the foreground; tests/cli/test_demo.py runs it",
-    "create-homedirs": "makes homes on this machine; tests/cli/test_create_homedirs.py runs it",
-    "metrics": "stays in the foreground with --serve; tests/observability/test_metrics.py runs it",
-    "events": "needs messages of a bridge; tests/bridge runs it",
+    "demo": "stays in the foreground; tests/agent/cli/test_demo.py runs it",
+    "create-homedirs": "makes homes on this machine; tests/agent/cli/test_create_homedirs.py runs it",
+    "metrics": "stays in the foreground with --serve; tests/agent/observability/test_metrics.py runs it",
+    "events": "needs messages of a bridge; tests/agent/bridge runs it",
 }
 # Exit codes on the site of `prepared`, where they are not 0.
 ENDS_WITH: Mapping[str, int] = {
@@ -67,19 +67,21 @@ OF_THE_MACHINE = {
 }  # fmt: skip
 
 
-def words_of_pages() -> list[Shown]:
-    return [shown for page in PAGES for shown in shell_blocks.of_document(page)]
+def words_of_pages() -> list[DocumentedCommand]:
+    return [documented for page in PAGES for documented in shell_blocks.of_document(page)]
 
 
-def words_in_sentences() -> list[Shown]:
+def words_in_sentences() -> list[DocumentedCommand]:
     """`plan report` in a sentence is a command, too; a word alone may be anything."""
     pages = [page for page in PAGES if page.name != "commands.md"]
-    named = [shown for page in pages for shown in shell_blocks.inline(page, (*OURS, *COMMANDS))]
-    return [shown for shown in named if shown.words[0] in OURS or _is_no_message(shown)]
+    named = [documented for page in pages for documented in shell_blocks.inline(page, (*OURS, *COMMANDS))]
+    return [documented for documented in named if documented.words[0] in OURS or _is_no_message(documented)]
 
 
-def _is_no_message(shown: Shown) -> bool:
-    return "…" not in " ".join(shown.words) and bool(re.match(r"-|[A-Z]+$|[a-z_-]+$", shown.words[1]))
+def _is_no_message(documented: DocumentedCommand) -> bool:
+    return "…" not in " ".join(documented.words) and bool(
+        re.match(r"-|[A-Z]+$|[a-z_-]+$", documented.words[1])
+    )
 
 
 def parse(command: click.Command, words: list[str], parent: click.Context | None = None) -> None:
@@ -107,7 +109,7 @@ def check_words(words: list[str]) -> None:
     if program in PROGRAMS:
         PROGRAMS[program](rest)
     elif program in PROJECT["project"]["scripts"]:
-        assert "." not in program  # a script of the reference: tests/cli runs it by its name
+        assert "." not in program  # a script of the reference: tests/agent/cli runs it by its name
     else:
         assert program in OF_THE_MACHINE, f"{program} is no program that tests/docs/test_commands.py knows"
         for word in rest:
@@ -179,23 +181,23 @@ PROGRAMS: Mapping[str, Callable[[list[str]], None]] = {
 
 def test_every_command_of_a_block_exists_with_its_options() -> None:
     wrong = []
-    for shown in words_of_pages():
+    for documented in words_of_pages():
         try:
-            if shown.words:
-                check_words(list(shown.words))
+            if documented.words:
+                check_words(list(documented.words))
         except (AssertionError, click.ClickException) as error:
-            wrong.append(f"{shown}: {error}")
+            wrong.append(f"{documented}: {error}")
     assert wrong == []
 
 
 def test_every_command_in_a_sentence_exists_with_its_options() -> None:
     wrong = []
-    for shown in words_in_sentences():
-        words = list(shown.words)
+    for documented in words_in_sentences():
+        words = list(documented.words)
         try:
             check_words(words) if words[0] in OURS else parse(cli, words)
         except (AssertionError, click.ClickException) as error:
-            wrong.append(f"{shown}: {error}")
+            wrong.append(f"{documented}: {error}")
     assert wrong == []
 
 
@@ -207,9 +209,9 @@ def test_variables_that_blocks_set_are_known() -> None:
     )
     known = {"PATH", "PYTHONPATH"}
     unknown = [
-        f"{shown} {name}"
-        for shown in words_of_pages()
-        for name in shown.variables
+        f"{documented} {name}"
+        for documented in words_of_pages()
+        for name in documented.variables
         if name not in known and name not in source
     ]
     assert unknown == []
@@ -222,15 +224,15 @@ class Prepared:
     values: Mapping[str, str]
     seen: set[str] = field(default_factory=set)  # the same words on another page say nothing new
 
-    def words(self, shown: Shown) -> list[str]:
-        filled = [self.values.get(word, word) for word in shown.words]
+    def words(self, documented: DocumentedCommand) -> list[str]:
+        filled = [self.values.get(word, word) for word in documented.words]
         for word in filled:
-            assert not re.fullmatch(r"[A-Z][A-Z_]+", word), f"{shown}: nothing is prepared for {word}"
+            assert not re.fullmatch(r"[A-Z][A-Z_]+", word), f"{documented}: nothing is prepared for {word}"
         return filled
 
 
 @pytest.fixture(scope="module")
-def prepared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prepared]:
+def prepared(tmp_path_factory: pytest.TempPathFactory, quick_emulator: Path) -> Iterator[Prepared]:
     folder = tmp_path_factory.mktemp("documents")
     _, environment = emulated_cluster(folder)
     root = logging.getLogger()
@@ -241,7 +243,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prepared]:
     ):
         for name, value in environment.items():
             patch.setenv(name, value)
-        site = OperatorSite(waldur, folder, environment)
+        site = OperatorSite(waldur, folder, environment, quick_emulator)
         config = site.configure(
             membership_sync_backend="slurm", reporting_backend="slurm",
             policy={"max_removed_members": 1, "small_removal": 0},
@@ -272,16 +274,19 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prepared]:
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
 def test_our_commands_run(page: Path, prepared: Prepared, command: Callable[..., Ended]) -> None:
     wrong = []
-    for shown in shell_blocks.of_document(page):
-        if not shown.words or os.path.basename(shown.words[0]) not in ("waldur-site-cluster", "manage.py"):
+    for documented in shell_blocks.of_document(page):
+        if not documented.words or os.path.basename(documented.words[0]) not in (
+            "waldur-site-cluster",
+            "manage.py",
+        ):
             continue
-        if shown.words[1] in NOT_RUN:
+        if documented.words[1] in NOT_RUN:
             continue
-        line = " ".join(shown.words[1:])
+        line = " ".join(documented.words[1:])
         if line in prepared.seen:
             continue
         prepared.seen.add(line)
-        ended = command(*prepared.words(shown)[1:])
+        ended = command(*prepared.words(documented)[1:])
         if ended.code != ENDS_WITH.get(line, 0):
-            wrong.append(f"{shown}: ended with {ended.code}\n{ended.out[-500:]}{ended.err[-1500:]}")
+            wrong.append(f"{documented}: ended with {ended.code}\n{ended.out[-500:]}{ended.err[-1500:]}")
     assert wrong == []

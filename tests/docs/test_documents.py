@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-REPOSITORY = Path(__file__).resolve().parents[2]
+from tests import REPOSITORY
+
 DOCUMENTS = sorted([*REPOSITORY.glob("*.md"), *(REPOSITORY / "docs").glob("*.md")])
 
 
@@ -44,7 +45,7 @@ def test_the_tests_and_files_that_the_page_on_security_names_are_there() -> None
 @pytest.mark.parametrize(("words", "starts"), [("beat", True), ("flower", True), ("worker", False)])
 def test_beat_and_flower_start_where_the_tokens_are_for_root_only(words: str, starts: bool) -> None:
     script = (
-        "import os, sys; import tasks.current; from agent.run import configuration\n"
+        "import os, sys; import tasks.current; from agent.run.service import configuration\n"
         "configuration.checked(None, os.environ)  # imports what the other user may not be able to read\n"
         "os.setgroups([]); os.setgid(65534); os.setuid(65534)\n"
         "print(len(tasks.current.settings().offerings))"
@@ -60,7 +61,7 @@ def test_beat_and_flower_start_where_the_tokens_are_for_root_only(words: str, st
         }]}))  # fmt: skip
         done = subprocess.run(
             [sys.executable, "-c", script, "-A", "tasks", words], cwd=REPOSITORY, check=False, text=True,
-            capture_output=True, timeout=60, env={**os.environ, "WALDUR_SITE_AGENT_CONFIG": str(config)},
+            capture_output=True, timeout=600, env={**os.environ, "WALDUR_SITE_AGENT_CONFIG": str(config)},
         )  # fmt: skip
     assert (done.returncode, done.stdout) == ((0, "1\n") if starts else (2, "")), done.stderr
     assert starts or "cannot read" in done.stderr

@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-REPOSITORY = Path(__file__).resolve().parents[2]
+from tests import REPOSITORY
+
 ROOMS = ("agent", "backends", "tasks")
 TROUBLESHOOTING = REPOSITORY / "docs" / "troubleshooting.md"
 LEVELS = ("error", "exception", "critical")
@@ -46,8 +47,8 @@ def texts() -> tuple[frozenset[str], frozenset[str]]:
                 and node.func.attr in LEVELS
             ):
                 logged |= {text_of(node.args[0])} if ast.unparse(node.func.value) == "log" else set()
-            if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "beside":
-                # The engine logs what ends a mode that goes on beside others.
+            if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "optional_name":
+                # The engine logs what ends a mode that may fail without ending the pass.
                 logged.add(f"{text_of(node.value)} of offering {GAP}: {GAP}")
     return frozenset((found | logged) - {GAP}), frozenset(logged)
 

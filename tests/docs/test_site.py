@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-REPOSITORY = Path(__file__).resolve().parents[2]
+from tests import REPOSITORY
+
 DOCS = REPOSITORY / "docs"
 
 
@@ -19,7 +20,7 @@ def build(source: Path, target: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-c", str(DOCS), "-d", str(target / "trees"),
          "-b", "html", str(source), str(target / "html")],
-        cwd=REPOSITORY, capture_output=True, text=True, check=False, timeout=120,
+        cwd=REPOSITORY, capture_output=True, text=True, check=False, timeout=600,
     )  # fmt: skip
 
 

@@ -14,9 +14,10 @@ import pytest
 import yaml
 
 from agent.config.model import Severity
-from agent.run import configuration
+from agent.run.service import configuration
+from tests import REPOSITORY
 
-DOCS = Path(__file__).resolve().parents[2] / "docs"
+DOCS = REPOSITORY / "docs"
 WHOLE = DOCS / "offering.md"
 # Where a piece belongs that does not begin at the root; what is none of these belongs into `backend_settings`.
 OF_THE_ROOT = {

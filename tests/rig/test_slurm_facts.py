@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Facts about the real sacctmgr that the backend is built on; docs/slurm.md tells them in words.
+"""Facts about the real sacctmgr that the backend is built on; docs/slurm.md describes them.
 
 A fact that fails here on another SLURM version means: read the backend again before it meets that version.
 """
@@ -108,7 +108,7 @@ def test_load_of_new_things_changes_nothing_else(slurm: SlurmCluster) -> None:
     assert (code, out.splitlines()[-1]) == (0, " Nothing new added.")
 
 
-def test_load_tells_changes_before_its_question_and_discards_them(slurm: SlurmCluster) -> None:
+def test_load_prints_changes_before_its_question_and_discards_them(slurm: SlurmCluster) -> None:
     rich_site(slurm)
     before = stored(slurm)
     text = (
@@ -148,7 +148,7 @@ def test_accounts_and_members_go_in_three_writes(slurm: SlurmCluster) -> None:
     )
     refused = slurm.run("sacctmgr", "-i", "remove", "account", "where", "name=alloc1", "cluster=test")
     assert "You can not remove the default account of a user" in refused.stderr
-    # A row that is somebody's default may not follow one that is not, by user name: kim before sue.
+    # A row that is a user's default may not follow one that is not, by user name: kim before sue.
     mixed = slurm.run(
         *("sacctmgr", "-i", "remove", "user", "where", "name=kim,sue", "account=alloc1", "cluster=test")
     )
@@ -174,7 +174,7 @@ def test_scancel_ignores_a_list_of_accounts(slurm: SlurmCluster) -> None:
     assert len(slurm.ask("squeue", "-h", "-A", "alloc1,alloc2", "-t", "PD,R", "-o", "%i").split()) == 1
 
 
-def test_own_limits_are_told_from_inherited_ones(slurm: SlurmCluster) -> None:
+def test_own_limits_are_distinguished_from_inherited_ones(slurm: SlurmCluster) -> None:
     make(slurm, "add account name=top cluster=test MaxTRESMins=cpu=5", "add account name=sub parent=top")
     columns = ("show", "association", "where", "account=sub", "format=maxtresmins,qos")
     assert slurm.ask("sacctmgr", "-inP", *columns).strip() == "cpu=5|normal"

@@ -19,13 +19,13 @@ class Caller:
             self._session.headers["Authorization"] = f"Token {waldur.token(username)}"
 
     def get(self, path: str, **query: Any) -> requests.Response:
-        return self._session.get(self._url + path, params=query, timeout=60, allow_redirects=False)
+        return self._session.get(self._url + path, params=query, timeout=600, allow_redirects=False)
 
     def post(self, path: str, body: Any = None) -> requests.Response:
         return self.send("POST", path, body)
 
     def send(self, method: str, path: str, body: Any = None) -> requests.Response:
-        return self._session.request(method, self._url + path, json=body, timeout=60)
+        return self._session.request(method, self._url + path, json=body, timeout=600)
 
     def order(self, uuid: str) -> Any:
         return self.read(f"marketplace-orders/{uuid}/")

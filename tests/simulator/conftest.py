@@ -3,32 +3,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
-from typing import Any
-
 import pytest
 
 from simulator.server.waldur import SimulatedWaldur
+from tests.agent.waldur.conftest import StartWaldur, start, waldur
 from tests.simulator.caller import Caller
 
-StartWaldur = Callable[..., SimulatedWaldur]
-
-
-@pytest.fixture
-def start() -> Iterator[StartWaldur]:
-    """Starts servers of any age and scenario; all of them stop at the end of the test."""
-    with ExitStack() as stack:
-
-        def begin(age: str = "8.0", **options: Any) -> SimulatedWaldur:
-            return stack.enter_context(SimulatedWaldur(age, **options))
-
-        yield begin
-
-
-@pytest.fixture
-def waldur(start: StartWaldur) -> SimulatedWaldur:
-    return start("8.0")
+__all__ = ["StartWaldur", "start", "waldur"]
 
 
 @pytest.fixture

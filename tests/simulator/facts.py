@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-_REPOSITORY = Path(__file__).resolve().parents[2]
+from tests import REPOSITORY
 
 
 def facts_dir() -> Path:
-    """`WALDUR_FACTS_DIR`, else the folder `shared` beside the repository; it may not exist."""
+    """`WALDUR_FACTS_DIR`, else the folder `shared` next to the repository; it may not exist."""
     named = os.environ.get("WALDUR_FACTS_DIR")
-    return Path(named) if named else _REPOSITORY.parent / "shared"
+    return Path(named) if named else REPOSITORY.parent / "shared"
 
 
 def captures() -> list[dict[str, Any]]:

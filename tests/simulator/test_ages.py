@@ -147,7 +147,7 @@ def test_2024_ignores_dates_of_usage(start: StartWaldur) -> None:
     assert agent.read("marketplace-component-usages/")[0]["billing_period"] == month
 
 
-def settle(agent: Caller, resource: str, word: str) -> int:
+def set_state(agent: Caller, resource: str, word: str) -> int:
     return agent.post(f"marketplace-slurm-remote/{resource}/set_state/", {"state": word}).status_code
 
 
@@ -167,8 +167,8 @@ def test_a_2024_update_fails_by_itself_when_the_allocation_is_not_ready(start: S
         assert waldur.order(failing).error_message == (
             f"Can't switch from state '{state}' using method 'schedule_updating'"
         )
-        assert settle(agent, resource, refused) == 409
-        assert settle(agent, resource, "ok") == 200
+        assert set_state(agent, resource, refused) == 409
+        assert set_state(agent, resource, "ok") == 200
         working = waldur.orders.place_update(resource, {"cpu": number})
         agent.move(working, "approve_by_provider", {})
         agent.move(working, "set_state_done")
@@ -185,7 +185,7 @@ def test_only_an_owner_moves_a_2024_allocation(start: StartWaldur) -> None:
     assert custom.move(order, "approve_by_provider", {}) == 200
     resource = waldur.order(order).resource_uuid
     for word, status in (("ok", 403), ("creating", 403)):
-        assert settle(custom, resource, word) == status
+        assert set_state(custom, resource, word) == status
     path = f"marketplace-provider-resources/{resource}/"
     assert custom.post(f"{path}set_backend_id/", {"backend_id": "x"}).status_code == 200
     assert custom.post(f"{path}set_backend_metadata/", {"backend_metadata": {}}).status_code == 200
@@ -221,7 +221,7 @@ def test_an_upgrade_brings_states_slugs_and_options(start: StartWaldur) -> None:
 def test_the_server_of_2024_closes_idle_connections() -> None:
     with SimulatedWaldur("2024") as waldur:
         host, port = urlsplit(waldur.root_url).netloc.split(":")
-        with socket.create_connection((host, int(port)), timeout=60) as connection:
+        with socket.create_connection((host, int(port)), timeout=600) as connection:
             connection.sendall(f"GET /api/version/ HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
             assert connection.recv(65536).startswith(b"HTTP/1.1")
             while connection.recv(65536):

@@ -17,7 +17,7 @@ from tests.simulator.facts import captures
 from tests.simulator.likeness import Comparison, Pairing
 from tests.simulator.replay_world import make_world, tokens
 
-# Captures that are sent (the story goes on) or left out, and not judged, each with the reason.
+# Captures that are sent (the story goes on) or skipped, and not judged, each with the reason.
 NOT_JUDGED = {
     1: "a catalogue of event names; no agent reads it",
     41: "the allocation of the old plugin, with fields of its service settings; no agent reads it",
@@ -25,7 +25,7 @@ NOT_JUDGED = {
     129: "slurm-allocations belong to the direct SLURM plugin",
     278: "invoices are the consumer's business",
 }
-# Lists in which the recorded server had rows of earlier runs, beside those of this one.
+# Lists in which the recorded server had rows of earlier runs, in addition to those of this one.
 WITH_OLDER_ROWS = {17, 18, 19, 99, 104, 152, 282, 283}
 # Of those, the ones where none of the recorded rows is of this run, or they are mixed.
 SHAPE_ONLY = {152, 282, 283}
@@ -66,7 +66,7 @@ class Replay:
         if token is not None:
             headers["Authorization"] = token
         url = self._waldur.root_url + path
-        return self._session.request(capture["method"], url, data=data, headers=headers, timeout=60)
+        return self._session.request(capture["method"], url, data=data, headers=headers, timeout=600)
 
     def _differences(self, capture: dict[str, Any], answer: requests.Response) -> list[str]:
         if answer.status_code != capture["status"]:
@@ -87,7 +87,7 @@ class Replay:
 
 
 def _known_from_the_start(waldur: SimulatedWaldur) -> dict[str, str]:
-    """What the recording names before any answer has shown it; everything else is learnt."""
+    """What the recording names before any answer has it; everything else is learnt."""
     seeded = waldur.seed
     return {
         "328c8ffdb3014760ab897ac09e920e73": seeded.offering_uuid,

@@ -21,7 +21,7 @@ class Remote:
         self._url = f"{waldur.root_url}/control/"
 
     def __call__(self, method: str, path: str, body: Any = None, status: int = 200) -> Any:
-        answer = requests.request(method, self._url + path, json=body, timeout=60)
+        answer = requests.request(method, self._url + path, json=body, timeout=600)
         assert answer.status_code == status, answer.text
         return answer.json()
 

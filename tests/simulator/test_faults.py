@@ -21,7 +21,7 @@ def _statuses(agent: Caller, count: int) -> list[int]:
     return [agent.get(_ME).status_code for _ in range(count)]
 
 
-def test_an_error_page_strikes_as_often_as_told(waldur: SimulatedWaldur, agent: Caller) -> None:
+def test_an_error_page_comes_as_often_as_asked(waldur: SimulatedWaldur, agent: Caller) -> None:
     waldur.inject(Fault(status=502, times=2, skip=1))
     assert _statuses(agent, 5) == [200, 502, 502, 200, 200]
     waldur.inject(Fault(status=503, times=None))

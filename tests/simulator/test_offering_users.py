@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The accounts of members: states and their moves, names, creation, and what is shown of a person."""
+"""The accounts of members: states and their moves, names, creation, and what Waldur shows of a person."""
 
 from __future__ import annotations
 

@@ -153,7 +153,7 @@ def reported() -> Iterator[World]:
         yield world
 
 
-def _judge(method: str, path: str, answer: Any) -> list[str]:
+def _problems_of(method: str, path: str, answer: Any) -> list[str]:
     """What is wrong with an answer. The description leaves empty bodies out, and calls some objects free."""
     wanted = schema.answer_schema(method, f"/api/{path}", answer.status_code)
     if wanted is None or not answer.content:
@@ -165,7 +165,7 @@ def _judge(method: str, path: str, answer: Any) -> list[str]:
 def test_read(reported: World, path: str) -> None:
     answer = reported.send("GET", path)
     assert answer.status_code == 200
-    assert _judge("GET", path, answer) == []
+    assert _problems_of("GET", path, answer) == []
 
 
 @pytest.mark.parametrize(("path", "body", "status"), _WRITES)
@@ -175,7 +175,7 @@ def test_write(world: World, path: str, body: Any, status: int) -> None:
             world.send("POST", earlier, earlier_body)
     answer = world.send("POST", path, body)
     assert answer.status_code == status, answer.text
-    assert _judge("POST", path, answer) == []
+    assert _problems_of("POST", path, answer) == []
 
 
 def _report_everything(world: World) -> None:

@@ -14,31 +14,28 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 import beat_schedule as table
 from agent.cli.backfill import staff_token
 from agent.cli.backfill.view import COMPLETE, SIGNS, ProgressView, closing, has_signs
-from agent.cli.options import config_option, json_option, load_settings, print_json
+from agent.cli.options import config_option, json_option, print_json
 from agent.cli.output import echo
+from agent.cli.settings import load_settings
 from agent.config.model import Offering, Settings
 from agent.config.secret import Secret
 from agent.core.account_names import uuid_hex
 from agent.core.errors import ConfigError, SiteAgentError
 from agent.plan.usage import history as planner
 from agent.plan.usage.history import Span
-from agent.run.backfill import runs as history_runs
 from agent.run.backfill import staff
 from agent.run.backfill.month import LoadOptions
 from agent.run.backfill.results import Ending, Mark
-from agent.run.backfill.runs import LocalLoader, Run, RunRecord
+from agent.run.backfill.runs import Destination, InProcess, Loader, Run, RunRecord
 from agent.run.backfill.staff import BackfillRefused
 from agent.run.site import Site
-
-if TYPE_CHECKING:
-    from tasks.month_queue import QueueLoader
 
 STOPPED = 130
 
@@ -89,7 +86,7 @@ def _hide_token(_context: click.Context, _parameter: click.Parameter, token: str
 )
 @config_option
 @click.option("-o", "--offering-uuid", "--offering", "offering_uuid", metavar="UUID",
-              help="The offering; may be left out where the configuration has one only.")  # fmt: skip
+              help="The offering; may be omitted where the configuration has one only.")  # fmt: skip
 @click.option("-t", "--user-token", default="", is_eager=True, callback=_hide_token, metavar="TOKEN",
               help="Token of a staff user. Others may see it in the list of processes.")  # fmt: skip
 @click.option("--user-token-file", type=click.Path(path_type=Path), metavar="FILE",
@@ -150,7 +147,7 @@ def _loading(options: Options, settings: Settings) -> Iterator[Loading]:
         local_reason = "the offering has no `staff_token_file`, from which workers would read the staff token"
     if not local_reason:
         # Imported here: only who needs the queue pays for its libraries.
-        from tasks import month_queue
+        from tasks.queue import month_queue
 
         local_reason = month_queue.unavailable_reason(settings)
     token = _token(options, offering, is_needed=bool(local_reason))
@@ -204,13 +201,14 @@ def _token(options: Options, offering: Offering, *, is_needed: bool) -> Secret |
 
 @dataclass(frozen=True)
 class Loading:
-    """A run that may begin. `local_reason`: why months are loaded in this process, empty where workers load them."""
+    """A run that may begin."""
 
     options: Options
     settings: Settings
     site: Site
     wanted: Span
     view: ProgressView
+    # Why months are loaded in this process, empty where workers load them.
     local_reason: str
 
     @property
@@ -221,34 +219,23 @@ class Loading:
         """Load the months that are not done yet; return the exit code."""
         run, view, options = self.run, self.view, self.options
         self._introduce()
-        record = RunRecord.read(run, self.settings.state_dir)
-        queued: QueueLoader | None = None
+        destination: Destination = InProcess(self.site, run.options, view, options.delay_s)
         if not self.local_reason:
-            from tasks.month_queue import queue_loader
+            from tasks.queue.month_queue import on_workers
 
             queue = table.queue_name(self.site.offering.queue)
-            queued = queue_loader(run, queue, record, view, options.delay_s)
-        ended = {
-            **(queued.ended_before() if queued else {}),
-            **{name: outcome for name, outcome in record.months.items() if outcome.ending is Ending.DONE},
-        }
-        done = history_runs.finished(run, ended, self.settings.timezone) if options.resume else {}
-        record.begin(done.values())
+            destination = on_workers(run, queue, view, options.delay_s)
+        record = RunRecord.read(run, self.settings.state_dir)
+        loader = Loader(record, view, destination)
+        done = loader.begin(self.settings.timezone, resume=options.resume)
         for month, outcome in done.items():
             view.skipped(month, f"{outcome.at:%Y-%m-%d %H:%MZ}")
         left = tuple(month for month in run.months if month not in done)
         try:
-            if queued:
-                queued.load(left, resumed=options.resume)
-            else:
-                LocalLoader(self.site, run, record, view, options.delay_s).load(left)
+            loader.load(left, resumed=options.resume)
         except KeyboardInterrupt:
             count = sum(outcome.ending is Ending.DONE for outcome in record.months.values())
-            sentence = f"Stopped: {count} of {len(run.months)} months are done"
-            if queued:
-                sent = [month for month in queued.pending if month not in queued.unsent]
-                sentence += f"; {len(sent)} stay in the queue, and the workers go on with them"
-                sentence += f"; {len(queued.unsent)} were not sent yet" if queued.unsent else ""
+            sentence = f"Stopped: {count} of {len(run.months)} months are done{destination.under_way()}"
             view.say(Mark.WARNING, f"{sentence}. --resume goes on from here")
             return STOPPED
         return self._print_end(record)

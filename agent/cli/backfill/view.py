@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""How a run over past months is shown: plain lines in a log; on a terminal signs before them and a bar below.
+"""Print how a run over past months goes: plain lines in a log; on a terminal signs before them and a bar below.
 
 The lines are those that sites know from the reference's loader.
 """
@@ -12,9 +12,10 @@ from typing import TextIO
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
-from agent.cli.options import CleanConsole
+from agent.cli.console import CleanConsole
 from agent.core.periods import Month
 from agent.core.printable import printable
+from agent.core.said import Said
 from agent.run.backfill.results import Ending, Mark, MonthOutcome
 
 SIGNS: Mapping[Mark, str] = {
@@ -29,11 +30,11 @@ SIGNS: Mapping[Mark, str] = {
     Mark.ERROR: "❌",
     Mark.END: "🎉",
 }
-# Where there are no signs, what needs a look is still told from the rest.
+# Where there are no signs, what needs a look is still marked.
 WORDS: Mapping[Mark, str] = {Mark.WARNING: "warning: ", Mark.ERROR: "error: "}
 # How months may end where the exit code is 0.
 COMPLETE = (Ending.DONE, Ending.UNKNOWN)
-REASONS_SHOWN = 5
+REASONS_LISTED = 5
 
 
 class ProgressView:
@@ -46,9 +47,8 @@ class ProgressView:
         self._places = {str(month): place for place, month in enumerate(months, 1)}
         self._has_signs = has_signs(stream)
         # A warning that is the same in every month is printed once.
-        self._warned: set[str] = set()
+        self._said = Said()
         self._running: dict[str, str] = {}
-        self._waits: set[str] = set()
         self._bar: Progress | None = None
         if stream.isatty():
             columns = (
@@ -85,18 +85,14 @@ class ProgressView:
         when = f" in {seconds:.0f} s" if seconds is not None else " soon"
         self._running.pop(str(month), None)
         self._describe()
-        if (key := f"{month} {reason}") not in self._waits or seconds is not None:
-            self._waits.add(key)
+        if self._said.news(f"{month} {reason}", "waits") or seconds is not None:
             self.say(Mark.WARNING, f"{month} waits and is tried again{when}: {reason}")
 
     def ended(self, outcome: MonthOutcome) -> None:
         if not self._at_once:
             self._head(outcome.month)
         for line in outcome.lines:
-            is_repeated = line.mark is Mark.WARNING and line.text in self._warned
-            if line.mark is Mark.WARNING:
-                self._warned.add(line.text)
-            if not is_repeated:
+            if line.mark is not Mark.WARNING or self._said.news(line.text, "warned"):
                 self.say(line.mark, line.text)
         if outcome.ending is not Ending.DONE:
             said = {line.text for line in outcome.lines}
@@ -186,8 +182,8 @@ def _listed(
 ) -> Iterator[tuple[None, str]]:
     for outcome in outcomes:
         sentences = of(outcome)
-        more = len(sentences) - REASONS_SHOWN
-        words = "; ".join(sentences[:REASONS_SHOWN]) + (f"; and {more} more" if more > 0 else "")
+        more = len(sentences) - REASONS_LISTED
+        words = "; ".join(sentences[:REASONS_LISTED]) + (f"; and {more} more" if more > 0 else "")
         yield None, f"  {outcome.month}: {words}"
 
 

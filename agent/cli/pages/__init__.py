@@ -20,6 +20,8 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from agent import __version__
+from agent.cli.moments import age, until
+from agent.cli.options import number
 from agent.core.errors import SiteAgentError
 from agent.core.printable import printable
 
@@ -40,6 +42,7 @@ def render(name: str, *, refresh_s: int = 0, **content: Any) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.filters.update(age=age, until=until, number=number)
     folder = resources.files(__name__)
     style = "".join(folder.joinpath(each).read_text(encoding="utf-8") for each in ("base.css", f"{name}.css"))
     return environment.get_template(f"{name}.html.j2").render(

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 
-from agent.cli.usage.table import shown
+from agent.cli.usage.table import formatted
 from agent.core.periods import Month
-from agent.plan.usage.figures import MONTH, Figures, Measure, Sheet
+from agent.plan.usage.figures import MONTH, Measure, Sheet
 
 MONTHS = (
     "January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November",
@@ -24,7 +24,7 @@ FLOOR_PX = 172.0
 HEIGHT_PX = 140.0
 WIDEST_PERCENT = 14.0
 SLOT_USED = 0.68
-# A limit much higher than all columns would make these flat: it is told in words.
+# A limit much higher than all columns would make these flat: it is given in words.
 LIMIT_DRAWN_UP_TO = 5
 NAMED_AT_MOST = 12
 NAMED_IF_NARROW = 7
@@ -33,20 +33,21 @@ CURVE_WIDTH_PX, CURVE_HEIGHT_PX = 84.0, 24.0
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A month in a chart. `value`: its amount in short; `height` None where nothing is known. `is_minor`: its words are
-    left out where the chart is narrow.
-    """
+    """A month in a chart."""
 
     x: float
     width: float
     middle: float
     name: str
     year: str
+    # Its amount in short.
     value: str
-    told: str
+    description: str
     y: float = FLOOR_PX
+    # None where nothing is known.
     height: float | None = None
     is_present: bool = False
+    # Its words are omitted where the chart is narrow.
     is_minor: bool = False
 
 
@@ -56,7 +57,7 @@ class MonthChart:
     lines: tuple[tuple[float, str], ...]
     limit_y: float | None = None
     limit: str = ""
-    told: str = ""
+    description: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +85,7 @@ def months(
         tuple(_grid(top)),
         limit_y=round(FLOOR_PX - float(drawn / top) * HEIGHT_PX, 2) if drawn else None,
         limit=short(limit) if limit is not None else "",
-        told="; ".join(column.told for column in columns),
+        description="; ".join(column.description for column in columns),
     )
 
 
@@ -106,7 +107,7 @@ def _column(
         name=MONTHS[month.month - 1][:3] if named else "",
         year=str(month.year) if number == 0 or month.month == 1 else "",
         value="?" if amount is None else compact(amount) if named else "",
-        told=f"{name_of(month)}: {shown(amount)} {measure.unit}",
+        description=f"{name_of(month)}: {formatted(amount)} {measure.unit}",
         y=round(FLOOR_PX - (height or 0), 2),
         height=None if height is None else round(height, 2),
         is_present=month == sheet.present,
@@ -128,10 +129,9 @@ def _grid(top: Decimal) -> list[tuple[float, str]]:
 
 
 def curve(
-    sheet: Sheet, figures: Figures, measure: Measure, limit: Decimal | None
+    sheet: Sheet, series: Sequence[Decimal | None], measure: Measure, limit: Decimal | None
 ) -> tuple[tuple[Stroke, ...], float | None]:
     """Return the months of one account, with the height of its limit where that is monthly and not far above."""
-    series = [figures.get((measure.name, month)) for month in sheet.months]
     highest = max((amount for amount in series if amount), default=Decimal(0))
     if len(series) < 2 or not highest:
         return (), None

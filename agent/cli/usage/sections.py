@@ -10,8 +10,9 @@ from decimal import Decimal
 from agent.cli.options import number
 from agent.cli.usage import charts
 from agent.cli.usage.charts import MonthChart, Stroke, name_of, short, span_of
-from agent.cli.usage.table import PERIODS, WARN_FROM, counted, percent, shown
-from agent.plan.usage.figures import AccountFigures, Figures, Measure, Sheet, Use
+from agent.cli.usage.table import PERIODS, counted, formatted, percent
+from agent.core.printable import shortlist
+from agent.plan.usage.figures import AccountFigures, Measure, Row, Sheet, Use
 from agent.run.usage.view import UsageView
 
 ACCOUNTS_DRAWN = 15
@@ -21,36 +22,28 @@ PLACES_NAMED = 2
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """A row with a bar. `filled` in percent; `of_limit`: the bar's whole length is a limit. `state`: `over`, `near`."""
+    """A row with a bar."""
 
     name: str
     detail: str
     value: str
     percent: str = ""
+    # In percent.
     filled: float = 0.0
+    # The bar's whole length is a limit.
     of_limit: bool = False
+    # `over`, `near`.
     state: str = ""
-    told: str = ""
+    description: str = ""
     curve: tuple[Stroke, ...] = ()
     curve_limit: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class TableRow:
-    """`cells`: an amount for each month. `level`: 1 for a user of the account above."""
-
-    name: str
-    account: str
-    cells: tuple[str, ...]
-    limit: str = ""
-    percent: str = ""
-    level: int = 0
-
-
 @dataclass(frozen=True)
 class ComponentSection:
-    """Everything about one component. `anchor` is its name in links."""
+    """Everything about one component."""
 
+    # Its name in links.
     anchor: str
     label: str
     unit: str
@@ -64,7 +57,8 @@ class ComponentSection:
     more_accounts: int
     users: tuple[Bar, ...]
     more_users: int
-    rows: tuple[TableRow, ...]
+    # Each with its amounts, limit, and percentage of it.
+    rows: tuple[tuple[Row, list[str], str, str], ...]
     totals: tuple[str, ...]
     others: str
     filled: float = 0.0
@@ -103,7 +97,7 @@ class OfferingSection:
 
 def offering(view: UsageView, *, with_users: bool = False) -> OfferingSection:
     sheet = view.sheet
-    notes = [f"{name_of(month)}: unknown, the cluster names no job at all" for month in view.silent]
+    notes = [f"{name_of(month)}: unknown, the cluster names no job at all" for month in view.unanswered]
     return OfferingSection(
         name=view.name,
         anchor=f"o-{view.uuid}",
@@ -129,8 +123,8 @@ def offering(view: UsageView, *, with_users: bool = False) -> OfferingSection:
 def _component(view: UsageView, measure: Measure, anchor: str, *, with_users: bool) -> ComponentSection:
     sheet = view.sheet
     ranked = sheet.ranked(measure)
-    totals = [sheet.total(measure, month) for month in sheet.months]
-    use = sheet.use_of_all(measure)
+    of_all = sheet.row_of_all(measure)
+    totals, use = of_all.amounts, of_all.use
     users = sheet.top_users(measure)
     others = ""
     amount = sheet.total_of_others(measure)
@@ -153,29 +147,24 @@ def _component(view: UsageView, measure: Measure, anchor: str, *, with_users: bo
         more_accounts=max(0, len(ranked) - ACCOUNTS_DRAWN),
         users=tuple(_users(users[:USERS_DRAWN], measure, sum((u[1] for u in users), Decimal(0)))),
         more_users=max(0, len(users) - USERS_DRAWN),
-        rows=tuple(_rows(sheet, measure, ranked, with_users=with_users)),
-        totals=tuple(shown(amount) for amount in totals),
+        rows=tuple(
+            (row, list(map(formatted, row.amounts)), _limit(row.use.limit), percent(row.use))
+            for row in sheet.rows(measure, with_users=with_users)
+        ),
+        totals=tuple(map(formatted, totals)),
         others=others,
-        filled=_percentage(1.0 if use.is_over else use.share or 0.0),
+        filled=_percentage(use.filled()),
         limits_are=PERIODS.get(measure.period, measure.period),
         has_limits=any(measure.name in account.limits for account in sheet.accounts),
     )
 
 
 def _bars(sheet: Sheet, measure: Measure, accounts: Sequence[AccountFigures]) -> list[Bar]:
-    largest = max(
-        (a.figures.get((measure.name, sheet.present)) or Decimal(0) for a in accounts), default=Decimal(0)
-    )
+    largest = sheet.largest(measure)
     bars = []
     for account in accounts:
         use, amount = sheet.use(account, measure), account.figures.get((measure.name, sheet.present))
-        of_limit = use.share is not None or use.is_over
-        if of_limit:
-            share = 1.0 if use.is_over else use.share or 0.0
-        else:
-            share = float(amount / largest) if amount and largest else 0.0
-        limit = account.limits.get(measure.name)
-        curve, line = charts.curve(sheet, account.figures, measure, limit)
+        curve, line = charts.curve(sheet, sheet.amounts(account.figures, measure), measure, use.limit)
         name = account.title or account.account
         bars.append(
             Bar(
@@ -183,11 +172,11 @@ def _bars(sheet: Sheet, measure: Measure, accounts: Sequence[AccountFigures]) ->
                 detail=account.account if account.title else "",
                 value=short(amount),
                 percent=percent(use),
-                filled=_percentage(share),
-                of_limit=of_limit,
+                filled=_percentage(use.filled(amount, largest)),
+                of_limit=use.is_measured,
                 state=_state(use),
-                told=f"{name}: {shown(amount)} {measure.unit}"
-                + (f", limit {limit:,}" if limit is not None else ""),
+                description=f"{name}: {formatted(amount)} {measure.unit}"
+                + (f", limit {_limit(use.limit)}" if use.limit is not None else ""),
                 curve=curve,
                 curve_limit=line,
             )
@@ -201,51 +190,25 @@ def _users(
     largest = users[0][1] if users else Decimal(0)
     bars = []
     for user, amount, places in users:
-        more = f" and {len(places) - PLACES_NAMED} more" if len(places) > PLACES_NAMED else ""
         bars.append(
             Bar(
                 name=user,
-                detail=", ".join(places[:PLACES_NAMED]) + more,
+                detail=shortlist(places, PLACES_NAMED),
                 value=short(amount),
                 percent=f"{amount / whole:.0%}",
                 filled=_percentage(float(amount / largest)),
-                told=f"{user}: {shown(amount)} {measure.unit}",
+                description=f"{user}: {formatted(amount)} {measure.unit}",
             )
         )
     return bars
 
 
-def _rows(
-    sheet: Sheet, measure: Measure, accounts: Sequence[AccountFigures], *, with_users: bool
-) -> list[TableRow]:
-    rows = []
-    for account in accounts:
-        limit = account.limits.get(measure.name)
-        rows.append(
-            TableRow(
-                account.title,
-                account.account,
-                _cells(sheet, account.figures, measure),
-                f"{limit:,}" if limit is not None else "",
-                percent(sheet.use(account, measure)),
-            )
-        )
-        if with_users:
-            rows += [
-                TableRow(user, "", _cells(sheet, figures, measure), level=1)
-                for user, figures in sheet.ranked_users(account, measure)
-            ]
-    return rows
-
-
-def _cells(sheet: Sheet, figures: Figures, measure: Measure) -> tuple[str, ...]:
-    return tuple(shown(figures.get((measure.name, month))) for month in sheet.months)
-
-
 def _state(use: Use) -> str:
-    if use.is_over:
-        return "over"
-    return "near" if use.share is not None and use.share >= WARN_FROM else ""
+    return "over" if use.is_over else "near" if use.is_near else ""
+
+
+def _limit(limit: Decimal | None) -> str:
+    return "" if limit is None else f"{limit:,}"
 
 
 def _percentage(share: float) -> float:

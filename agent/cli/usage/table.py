@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: MIT
 """Usage on a terminal: a table for each component, an account in each row, who used most first.
 
-Figures are never cut. Where they do not fit, months become a small curve, and then names are shortened; where nobody
-looks at once (a pipe, a file) all months and names are there in full.
+Figures are never cut. Where they do not fit, months become a small curve, and then names are shortened; in a pipe
+or a file all months and names are there in full.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from decimal import Decimal
 
@@ -16,11 +16,12 @@ from rich.console import Console, JustifyMethod
 from rich.table import Table
 from rich.text import Text
 
-from agent.cli.options import console, number
+from agent.cli.console import console
+from agent.cli.options import number
 from agent.core.periods import Month
 from agent.core.printable import printable
 from agent.core.usage import UsageSource
-from agent.plan.usage.figures import MONTH, Figures, Measure, Sheet, Use
+from agent.plan.usage.figures import MONTH, Measure, Row, Sheet, Use
 from agent.run.usage.view import UsageView
 
 BAR_CELLS = 10
@@ -33,26 +34,12 @@ EIGHTHS = " ▏▎▍▌▋▊▉█"
 CURVE = "▁▂▃▄▅▆▇█"
 PLAIN_CURVE = "_.:-=+*#"
 UNKNOWN = "unknown"
-NO_USE = Use()
-WARN_FROM = 0.9
 OF_LIMIT = "of limit"
 COUNTED = {
     UsageSource.REQUESTED: "what jobs asked for (ReqTRES)",
     UsageSource.ALLOCATED: "what jobs were given (AllocTRES)",
 }
 PERIODS = {"month": "monthly", "quarterly": "quarterly", "annual": "yearly", "total": "total"}
-
-
-@dataclass(frozen=True, slots=True)
-class UsageRow:
-    """`figures`: an amount for each month. `level`: 1 for the users of an account."""
-
-    name: str
-    account: str
-    figures: tuple[Decimal | None, ...]
-    use: Use = NO_USE
-    level: int = 0
-    style: str = ""
 
 
 def counted(view: UsageView) -> str:
@@ -64,14 +51,14 @@ def show(view: UsageView, *, with_users: bool = False, out: Console | None = Non
     """Print one offering."""
     out = out or console()
     sheet = view.sheet
-    _say(out, f"{printable(view.name)}: usage until {view.taken:%Y-%m-%d %H:%M} ({view.zone})", style="bold")
-    _say(out, f"counted is {counted(view)} on cluster {view.cluster}")
-    for month in view.silent:
-        _say(out, f"{month}: unknown, the cluster names no job at all")
+    say(out, f"{printable(view.name)}: usage until {view.taken:%Y-%m-%d %H:%M} ({view.zone})", style="bold")
+    say(out, f"counted is {counted(view)} on cluster {view.cluster}")
+    for month in view.unanswered:
+        say(out, f"{month}: unknown, the cluster names no job at all")
     for note in view.notes:
-        _say(out, printable(note))
+        say(out, printable(note))
     if not sheet.accounts:
-        _say(out, "no resource of this offering has an account yet")
+        say(out, "no resource of this offering has an account yet")
     for measure in sheet.measures if sheet.accounts else ():
         out.line()
         limits = ""
@@ -80,17 +67,17 @@ def show(view: UsageView, *, with_users: bool = False, out: Console | None = Non
             has_shares = any(sheet.use(a, measure).share is not None for a in sheet.accounts)
             if measure.period != MONTH and not has_shares:
                 limits += ", of which these months do not show the use"
-        _say(out, f"{printable(measure.label)}, {printable(measure.unit)}{limits}", style="bold")
+        say(out, f"{printable(measure.label)}, {printable(measure.unit)}{limits}", style="bold")
         out.print(_table(sheet, measure, out, with_users=with_users), crop=False)
         if sheet.others and view.waldur is None:
-            _say(
+            say(
                 out,
                 f"besides, {number(len(sheet.others), 'account')} that no resource of this offering names: "
-                f"{shown(sheet.total_of_others(measure))} in {sheet.present}",
+                f"{formatted(sheet.total_of_others(measure))} in {sheet.present}",
             )
 
 
-def shown(amount: Decimal | None) -> str:
+def formatted(amount: Decimal | None) -> str:
     return UNKNOWN if amount is None else f"{amount:,.2f}"
 
 
@@ -102,7 +89,7 @@ def percent(use: Use) -> str:
 
 
 def shortened(names: Iterable[str], cells: int) -> dict[str, str]:
-    """Return names with something left out where they are too long: at the place that leaves most of them different."""
+    """Return names, shortened where they are too long: at the place that leaves most of them different."""
     distinct = sorted(set(names))
     tries = [{name: _cut(name, cells, kept) for name in distinct} for kept in HEADS_KEPT]
     return max(tries, key=lambda short: len(set(short.values())))
@@ -119,89 +106,71 @@ def _cut(name: str, cells: int, head: float) -> str:
     return f"{set_cell_size(name, begins)}…{end}"
 
 
-def _rows(sheet: Sheet, measure: Measure, *, with_users: bool) -> list[UsageRow]:
-    rows = []
-    for account in sheet.ranked(measure):
-        series = _series(sheet, account.figures, measure)
-        rows.append(
-            UsageRow(
-                printable(account.title), printable(account.account), series, sheet.use(account, measure)
-            )
-        )
-        if with_users:
-            rows += [
-                UsageRow(f"  {printable(user)}", "", _series(sheet, figures, measure), level=1, style="dim")
-                for user, figures in sheet.ranked_users(account, measure)
-            ]
-    if len(sheet.accounts) > 1:
-        totals = tuple(sheet.total(measure, month) for month in sheet.months)
-        rows.append(UsageRow("all", "", totals, sheet.use_of_all(measure), style="bold"))
-    return rows
-
-
-def _series(sheet: Sheet, figures: Figures, measure: Measure) -> tuple[Decimal | None, ...]:
-    return tuple(figures.get((measure.name, month)) for month in sheet.months)
-
-
-def _table(sheet: Sheet, measure: Measure, out: Console, *, with_users: bool) -> Table:
-    """Return the table, every column as wide as it must be: rich neither measures nor cuts."""
-    rows = _rows(sheet, measure, with_users=with_users)
-    layout = _layout(rows, sheet.months, out.width)
-    ascii_only = not (out.encoding or "").lower().startswith("utf")
-    largest = max((r.figures[-1] or Decimal(0) for r in rows if r.account), default=Decimal(0))
-    names = shortened((row.name for row in rows), layout.name_cells or layout.account_cells)
-    accounts = shortened((row.account for row in rows), layout.account_cells)
-    lines = [
-        _cells(
-            replace(row, name=names[row.name], account=accounts[row.account]),
-            layout,
-            largest,
-            ascii_only=ascii_only,
-        )
-        for row in rows
-    ]
-    titles = [*(("resource",) if layout.name_cells else ()), "account"]
-    widths = [*((layout.name_cells,) if layout.name_cells else ()), layout.account_cells]
-    titles += [_curve_title(sheet.months)] if layout.with_curve else []
-    titles += [*map(str, layout.months), *(("", OF_LIMIT) if layout.with_bar else ())]
-    for place, title in enumerate(titles[len(widths) :], len(widths)):
-        widths.append(max(len(title), *(len(line[place]) for line in lines)))
+def exact(
+    titles: Sequence[str],
+    rows: Sequence[tuple[str, Sequence[Text]]],
+    widths: Mapping[int, int],
+    *,
+    left: Set[int],
+) -> Table:
+    """Return a table whose columns are as wide as they must be: rich neither measures nor cuts. `rows` with their
+    styles; `widths` of columns whose cells may be shorter or cut; `left`: columns of text, all others are of amounts.
+    """
     table = Table(box=None, padding=(0, GAP, 0, 0), pad_edge=False, header_style="bold")
-    table.width = sum(widths) + GAP * len(widths)
-    for title, width in zip(titles, widths, strict=True):
-        is_text = title in ("resource", "account", "", _curve_title(sheet.months))
-        justify: JustifyMethod = "left" if is_text else "right"
+    table.width = GAP * len(titles)
+    for place, title in enumerate(titles):
+        width = widths.get(place) or max(len(title), *(len(cells[place]) for _, cells in rows))
+        table.width += width
+        justify: JustifyMethod = "left" if place in left else "right"
         table.add_column(title, width=width, no_wrap=True, overflow="ellipsis", justify=justify)
-    for row, cells in zip(rows, lines, strict=True):
-        table.add_row(*cells, style=row.style)
+    for style, cells in rows:
+        table.add_row(*cells, style=style)
     return table
 
 
-def _cells(row: UsageRow, layout: Layout, largest: Decimal, *, ascii_only: bool) -> list[Text]:
+def say(out: Console, sentence: str, *, style: str = "") -> None:
+    out.print(Text(sentence, style=style), soft_wrap=True)
+
+
+def _table(sheet: Sheet, measure: Measure, out: Console, *, with_users: bool) -> Table:
+    rows = [
+        replace(row, name=f"{'  ' * row.level}{printable(row.name)}", account=printable(row.account))
+        for row in sheet.rows(measure, with_users=with_users)
+    ]
+    if len(sheet.accounts) > 1:
+        rows.append(sheet.row_of_all(measure))
+    layout = _layout(rows, sheet.months, out.width)
+    ascii_only = not (out.encoding or "").lower().startswith("utf")
+    names = shortened((row.name for row in rows), layout.name_cells or layout.account_cells)
+    accounts = shortened((row.account for row in rows), layout.account_cells)
+    largest = sheet.largest(measure)
+    lines = []
+    for row in rows:
+        short = replace(row, name=names[row.name], account=accounts[row.account])
+        style = "dim" if row.level else "" if row.account else "bold"
+        lines.append((style, _cells(short, layout, largest, ascii_only=ascii_only)))
+    titles = [*(("resource",) if layout.name_cells else ()), "account"]
+    widths = [*((layout.name_cells,) if layout.name_cells else ()), layout.account_cells]
+    left = set(range(len(titles) + layout.with_curve))
+    titles += [_curve_title(sheet.months)] if layout.with_curve else []
+    titles += map(str, layout.months)
+    if layout.with_bar:
+        left.add(len(titles))
+        titles += ["", OF_LIMIT]
+    return exact(titles, lines, dict(enumerate(widths)), left=left)
+
+
+def _cells(row: Row, layout: Layout, largest: Decimal, *, ascii_only: bool) -> list[Text]:
     cells = [Text(row.name), Text(row.account)] if layout.name_cells else [Text(row.account or row.name)]
     if layout.with_curve:
-        cells.append(Text(_curve(row.figures, ascii_only=ascii_only)))
-    cells += [Text(shown(amount)) for amount in row.figures[-len(layout.months) :]]
+        cells.append(Text(_curve(row.amounts, ascii_only=ascii_only)))
+    cells += [Text(formatted(amount)) for amount in row.amounts[-len(layout.months) :]]
     if layout.with_bar:
-        # Of the limit where it is known; else of the largest amount among the accounts.
-        share, amount = 0.0, row.figures[-1]
-        if row.use.is_over:
-            share = 1.0
-        elif row.use.share is not None:
-            share = row.use.share
-        elif amount and largest and row.account:
-            share = float(amount / largest)
-        cells += [
-            Text("" if row.level else bar(share, ascii_only=ascii_only), style=_colour(row.use)),
-            Text(percent(row.use), style=_colour(row.use)),
-        ]
+        share = row.use.filled(row.amounts[-1] if row.account else None, largest)
+        style = "red" if row.use.is_over else "yellow" if row.use.is_near else "green"
+        cells.append(Text("" if row.level else bar(share, ascii_only=ascii_only), style=style))
+        cells.append(Text(percent(row.use), style=style))
     return cells
-
-
-def _colour(use: Use) -> str:
-    if use.is_over:
-        return "red"
-    return "yellow" if use.share is not None and use.share >= WARN_FROM else "green"
 
 
 def bar(share: float, *, ascii_only: bool = False, cells: int = BAR_CELLS) -> str:
@@ -225,22 +194,24 @@ def _curve(series: Sequence[Decimal | None], *, ascii_only: bool) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The columns that fit. `months`: those with figures; `name_cells`: 0 where there are no names."""
+    """The columns that fit."""
 
+    # 0 where there are no names.
     name_cells: int
     account_cells: int
+    # Those with figures.
     months: tuple[Month, ...]
     with_curve: bool = False
     with_bar: bool = True
 
 
-def _layout(rows: Sequence[UsageRow], months: tuple[Month, ...], width: int) -> Layout:
+def _layout(rows: Sequence[Row], months: tuple[Month, ...], width: int) -> Layout:
     """All months where they fit; else as many as do, and a curve of all; at last no bar."""
     has_names = any(row.name and row.account for row in rows)
     names = max(len("resource"), *(cell_len(r.name) for r in rows)) if has_names else 0
     accounts = max(len("account"), *(cell_len(r.account or ("" if has_names else r.name)) for r in rows))
     figures = [
-        max(len(str(months[0])), *(len(shown(r.figures[i])) for r in rows)) for i in range(len(months))
+        max(len(str(months[0])), *(len(formatted(r.amounts[i])) for r in rows)) for i in range(len(months))
     ]
     gaps = (2 if has_names else 1) * GAP
     needed_width = min(names, NAME_WIDTH) + min(accounts, NAME_WIDTH) + gaps
@@ -277,7 +248,3 @@ def _shared(names: int, accounts: int, room: int) -> tuple[int, int]:
     if names <= half:
         return names, max(NAME_AT_LEAST, room - names)
     return half, half
-
-
-def _say(out: Console, sentence: str, *, style: str = "") -> None:
-    out.print(Text(sentence, style=style), soft_wrap=True)

@@ -15,6 +15,7 @@ from functools import cached_property
 
 from agent.core.actions import Action, Where
 from agent.core.policy import COST_SENTENCES, Charge, Cost, History
+from agent.core.printable import shortlist
 from agent.plan.policy.rules import RuleBook
 
 NAMED_AT_MOST = 5
@@ -26,18 +27,20 @@ PLANS_APART_AT_MOST = 5
 
 @dataclass(frozen=True, slots=True)
 class Excess:
-    """What of a plan is too much together. `accounts`: those of which it is too much by itself."""
+    """What of a plan is too much together."""
 
     scope: str
     sentence: str
     roots: tuple[Action, ...]
+    # Those of which it is too much by itself.
     accounts: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class _Window:
-    """The charges of the last hour or day; `name` as in `20 an hour`."""
+    """The charges of the last hour or day."""
 
+    # As in `20 an hour`.
     name: str
     unit: str
     charges: frozenset[Charge]
@@ -47,8 +50,8 @@ class _Window:
 class BudgetCheck:
     """What the actions `left` of one plan cost people, held against limits and budgets.
 
-    What an order ends, and what somebody empties on purpose, costs one account each, whoever is in it. What only goes
-    with a removal, or with the end of an account, costs nothing beside it.
+    What an order ends, and what a person empties on purpose, costs one account each, whoever is in it. What only goes
+    with a removal, or with the end of an account, costs nothing in addition.
     """
 
     def __init__(
@@ -99,7 +102,7 @@ class BudgetCheck:
         return frozenset(c.account for c in declared if c.cost is Cost.ACCOUNTS_EMPTIED) | self._emptied
 
     @cached_property
-    def _judged(self) -> Mapping[str, frozenset[str]]:
+    def _unapproved_leavers(self) -> Mapping[str, frozenset[str]]:
         """Return by account the users who leave and of whom a person has not approved that."""
         found = {
             account: frozenset(
@@ -129,7 +132,7 @@ class BudgetCheck:
             if cost is Cost.MEMBERS_REMOVED and (inside := {charge for charge in found if charge.account}):
                 accounts = sorted({charge.account for charge in inside})
                 sentences.append(
-                    f"{len(inside)} members of {len(accounts)} accounts would be removed: {some(accounts)}"
+                    f"{len(inside)} members of {len(accounts)} accounts would be removed: {abbreviated(accounts)}"
                 )
             elif found:
                 sentences.append(self._sentence(cost, found, frozenset(), self._windows[0]))
@@ -177,20 +180,20 @@ class BudgetCheck:
         alone = self._accounts_in_excess()
         groups: dict[frozenset[str], list[str]] = {}
         for account in alone:
-            groups.setdefault(self._judged[account], []).append(account)
+            groups.setdefault(self._unapproved_leavers[account], []).append(account)
         found = []
         for accounts in groups.values():
             first = alone[accounts[0]]
             if len(accounts) > 1:
                 roots = tuple(action for account in accounts for action in alone[account].roots)
-                sentence = f"{first.sentence}; the same people leave {some(accounts[1:])}"
-                first = Excess(f"accounts {some(accounts)}", sentence, roots, tuple(accounts))
+                sentence = f"{first.sentence}; the same people leave {abbreviated(accounts[1:])}"
+                first = Excess(f"accounts {abbreviated(accounts)}", sentence, roots, tuple(accounts))
             found.append(first)
         return found
 
     def _accounts_in_excess(self) -> dict[str, Excess]:
         found = {}
-        for account, users in sorted(self._judged.items()):
+        for account, users in sorted(self._unapproved_leavers.items()):
             present = self._present(account)
             members = len(present)
             charges = {Charge(Cost.MEMBERS_REMOVED, account, user) for user in users}
@@ -234,14 +237,14 @@ class BudgetCheck:
         roots: set[Action] = set()
         if len(gone) > self._rules.max_removed_accounts:
             sentences.append(
-                f"{len(gone)} accounts would be deleted or emptied at once: {some(gone)} "
+                f"{len(gone)} accounts would be deleted or emptied at once: {abbreviated(gone)} "
                 f"(max_removed_accounts is {self._rules.max_removed_accounts})"
             )
             roots.update(self._bearing(Charge(Cost.ACCOUNTS_EMPTIED, account) for account in gone))
         by_itself = {action for excess in alone for action in excess.roots}
         removed = {
             Charge(Cost.MEMBERS_REMOVED, account, user)
-            for account, users in self._judged.items()
+            for account, users in self._unapproved_leavers.items()
             for user in users
         } - taken
         others = [charge for charge in removed if by_itself.isdisjoint(self._bearers.get(charge, ()))]
@@ -263,7 +266,7 @@ class BudgetCheck:
         return Excess(self._cluster, "; ".join(sentences), ordered)
 
     def _where(self, charges: Iterable[Charge]) -> str:
-        """Return the accounts above those that bear these charges, most charges first: the projects, in words."""
+        """Return the accounts above those that have these charges, most charges first: the projects, in words."""
         accounts = self._book.snapshot.accounts
         counted: dict[str, int] = {}
         for charge in charges:
@@ -271,7 +274,7 @@ class BudgetCheck:
             above = (standing.parent if standing else "") or charge.account
             counted[above] = counted.get(above, 0) + 1
         ranked = sorted(counted, key=lambda name: (-counted[name], name))
-        return f"below {some([f'{name} ({counted[name]})' for name in ranked])}"
+        return f"below {abbreviated([f'{name} ({counted[name]})' for name in ranked])}"
 
     def over_budget(self, cost: Cost, waiting: Set[Action]) -> Excess | None:
         """Return what overdraws the cluster's budget of one cost. `waiting`: actions that wait anyway."""
@@ -291,16 +294,16 @@ class BudgetCheck:
 
     def _many_alone(self, alone: Sequence[Excess]) -> str:
         accounts = sorted(account for excess in alone for account in excess.accounts)
-        count = sum(len(self._judged[account]) for account in accounts)
+        count = sum(len(self._unapproved_leavers[account]) for account in accounts)
         return (
             f"{count} members of {len(accounts)} accounts would be removed at once, more than each of these may lose: "
-            f"{some(accounts)} (max_removed_members is {self._rules.max_removed_members}, max_removed_percent is "
-            f"{self._rules.max_removed_percent})"
+            f"{abbreviated(accounts)} (max_removed_members is {self._rules.max_removed_members}, max_removed_percent "
+            f"is {self._rules.max_removed_percent})"
         )
 
     def _overdrawn(self, cost: Cost, new: Set[Charge], before: Set[Charge], window: _Window) -> str:
-        """Return which limit would be passed; empty when none. Of people as a whole there is no percentage: nobody
-        knows here how many the directory has.
+        """Return which limit would be passed; empty when none. Of people as a whole there is no percentage: it
+        is unknown here how many the directory has.
         """
         total = len(new) + len(before)
         if cost is Cost.MEMBERS_REMOVED:
@@ -327,17 +330,19 @@ class BudgetCheck:
         if cost is Cost.MEMBERS_REMOVED:
             people = sorted(charge.user for charge in new if not charge.account)
             inside, members = len(new) - len(people), self._members
-            told = []
+            parts = []
             if inside:
                 where = self._where(charge for charge in new if charge.account)
-                told.append(
+                parts.append(
                     f"{inside} of the {members} members of the cluster would be removed at once, {where}"
                 )
             if people:
                 what = "of the directory would be disabled, renamed or changed at once"
-                told.append(f"{len(people)} user{'' if len(people) == 1 else 's'} {what}: {some(people)}")
-            return f"{'; '.join(told)}{after}"
-        names = some(sorted({charge.account or charge.user for charge in new}))
+                parts.append(
+                    f"{len(people)} user{'' if len(people) == 1 else 's'} {what}: {abbreviated(people)}"
+                )
+            return f"{'; '.join(parts)}{after}"
+        names = abbreviated(sorted({charge.account or charge.user for charge in new}))
         return (
             f"{COST_SENTENCES[cost].format(len(new), s='' if len(new) == 1 else 's')} at once: {names}{after}"
         )
@@ -376,7 +381,7 @@ class BudgetCheck:
                     yield charge
             elif charge.cost is Cost.ACCOUNTS_EMPTIED:
                 yield charge
-            # What goes along is no cost of its own: its account goes, or its user leaves that, here or before.
+            # What follows from another action costs nothing more: its account is deleted, or its user leaves that.
             elif charge.account not in self.gone and charge.user not in self.leaving.get(charge.account, ()):
                 paid = {
                     Charge(Cost.MEMBERS_REMOVED, charge.account, charge.user),
@@ -389,7 +394,5 @@ class BudgetCheck:
                     yield charge
 
 
-def some(names: Sequence[str]) -> str:
-    """Return the first of them, and how many more there are."""
-    shown = ", ".join(names[:NAMED_AT_MOST])
-    return shown if len(names) <= NAMED_AT_MOST else f"{shown} and {len(names) - NAMED_AT_MOST} more"
+def abbreviated(names: Sequence[str]) -> str:
+    return shortlist(names, NAMED_AT_MOST)

@@ -13,17 +13,27 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import asdict, dataclass, field, fields, replace
+from decimal import Decimal
 from functools import cached_property
 from hashlib import sha256
 from itertools import filterfalse
 
-from agent.core.actions import Action, Effect
+from agent.core.actions import Action, Effect, only
 from agent.core.model import Part, Snapshot
 from agent.core.ownership import Ledger
-from agent.core.policy import SHORT_ID, Charge, Cost, History, LimitCuts, PolicyMode, PolicyRules
+from agent.core.policy import (
+    SHORT_ID,
+    Charge,
+    Cost,
+    History,
+    LimitCuts,
+    PolicyMode,
+    PolicyRules,
+    UsageDecreases,
+)
+from agent.core.usage_actions import UsageAction
 from agent.plan.policy import ownership
-from agent.plan.policy.budgets import PLANS_APART_AT_MOST, BudgetCheck, Excess, some
-from agent.plan.policy.decreases import held_decreases, is_below
+from agent.plan.policy.budgets import PLANS_APART_AT_MOST, BudgetCheck, Excess, abbreviated
 from agent.plan.policy.dependencies import Dependencies
 from agent.plan.policy.rules import PolicyContext, RuleBook, Why, is_empty, made_by
 
@@ -37,22 +47,25 @@ class Refused:
 
 @dataclass(frozen=True)
 class HeldPlan:
-    """Actions that wait together for `approve`. `id`: a digest of the scope and the actions. `scope`: the account or
-    the cluster that they are about; `figures`: those that get less, by name, of which an approval is for no smaller
-    ones. `brief`: the reason where there is no room for all of it. `unwritten`: why `approve` does not know of the
-    plan, and cannot release it. `adopts`: the approval is for no action, but for what the accounts of these lines are
-    from then on; the actions are judged after that. `is_lasting`: it waits for a person for as long as it is planned;
-    what is not is judged anew by each pass over everything: a limit below what is used, when less is used.
-    """
+    """Actions that wait together for `approve`."""
 
+    # A digest of the scope and the actions.
     id: str
+    # The account or the cluster that they are about.
     scope: str
     reason: str
     actions: tuple[Action, ...] = field(compare=False)
+    # Those that get less, by name; an approval is for no smaller ones.
     figures: Mapping[str, str] = field(default_factory=dict, compare=False)
+    # The reason where there is no room for all of it.
     brief: str = field(default="", compare=False)
+    # Why `approve` does not know of the plan, and cannot release it.
     unwritten: str = field(default="", compare=False)
+    # The approval is for no action, but for what the accounts of these lines are from then on; the actions are judged
+    # after that.
     adopts: Mapping[str, str] = field(default_factory=dict, compare=False)
+    # It waits for a person for as long as it is planned. What is not is judged anew by each pass over everything: a
+    # limit below what is used, when less is used.
     is_lasting: bool = field(default=True, compare=False)
 
     @property
@@ -69,36 +82,37 @@ class HeldPlan:
 
     @property
     def release(self) -> str:
-        """Return how people let it go."""
-        why = "`approve` tells why, " if self.brief else ""
+        """Return how a person releases it."""
+        why = "`approve` shows why, " if self.brief else ""
         return self.unwritten or f"{why}`approve {self.short_id}` releases it"
 
 
 @dataclass(frozen=True, slots=True)
 class WaitingPlan:
-    """A plan that an earlier pass has held; `keys` are those of its actions. `joined`: how many it was made of."""
+    """A plan that an earlier pass has held."""
 
     id: str
     scope: str
     reason: str
+    # Those of its actions.
     keys: frozenset[str]
+    # How many plans it was made of.
     joined: int = 1
 
 
 @dataclass(frozen=True, slots=True)
 class EarlierPlans:
-    """What earlier passes and people left behind.
+    """What earlier passes and people left behind."""
 
-    `approved`: by plan, the keys of the actions that a person was shown and has approved: what of them is still planned
-    happens, and nothing else. `waiting`: what was held, and goes on to wait for a person as long as it is planned,
-    also where the numbers that it was measured by have changed, or where a pass sees a part of it only. `figures`:
-    of plans about figures that get less, those that were approved; figures below need another approval. `sees_all`: the
-    plan that is decided on is about everything; one about a part may have other steps for the same end.
-    """
-
+    # By plan, the keys of the actions that a person was shown and has approved: what of them is still planned happens,
+    # and nothing else.
     approved: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    # What was held, and goes on to wait for a person as long as it is planned, also where the numbers that it was
+    # measured by have changed, or where a pass sees a part of it only.
     waiting: tuple[WaitingPlan, ...] = ()
+    # Of plans about figures that get less, those that were approved; figures below need another approval.
     figures: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    # The plan that is decided on is about everything; one about a part may have other steps for the same end.
     sees_all: bool = True
 
     def approvals(self, actions: Iterable[Action]) -> dict[Action, str]:
@@ -117,25 +131,32 @@ class EarlierPlans:
             for id_, figures in self.figures.items()
             if id_ == plan.id or plan.lines.keys() <= self.approved.get(id_, frozenset())
         ]
-        return any(not is_below(plan.figures, figures) for figures in given)
+        # No figure is less than what was approved, and none was not among it.
+        return any(
+            all(
+                name in figures and Decimal(amount) >= Decimal(figures[name])
+                for name, amount in plan.figures.items()
+            )
+            for figures in given
+        )
 
 
 @dataclass(frozen=True)
 class Decision:
-    """Every action of the plan is in exactly one of `allowed`, `held` and `refused`; `released` was held once.
-
-    `notes`: limits that are lowered all the same, with what is used of them. `ledger`: whose accounts these are.
-    `charges`: what the allowed actions cost people that nobody has approved; `approved_charges`: what each released
-    plan costs, by its id.
-    """
+    """What may happen of a plan: every action of it is in exactly one of the first three."""
 
     allowed: tuple[Action, ...] = ()
     held: tuple[HeldPlan, ...] = ()
     refused: tuple[Refused, ...] = ()
+    # These were held once.
     released: tuple[HeldPlan, ...] = ()
+    # Limits that are lowered all the same, with what is used of them.
     notes: tuple[str, ...] = ()
+    # Whose accounts these are.
     ledger: Ledger = field(default_factory=Ledger)
+    # What the allowed actions cost people that no person has approved.
     charges: tuple[Charge, ...] = ()
+    # What each released plan costs, by its id.
     approved_charges: Mapping[str, tuple[Charge, ...]] = field(default_factory=dict)
 
     @property
@@ -199,7 +220,8 @@ def decide(  # noqa: PLR0913  each is an input of the decision
         refused=tuple(refused.values()),
         released=tuple(released),
         notes=tuple(
-            f"lowers limits of {action.for_account} (in the cluster's units): {'; '.join(_told(*cut) for cut in cuts)}"
+            f"lowers limits of {action.for_account} (in the cluster's units): "
+            f"{'; '.join(_cut_text(*cut) for cut in cuts)}"
             for action in allowed
             if (cuts := _lowered(book, action))
         ),
@@ -224,7 +246,7 @@ def lowered_accounts(
     rules: PolicyRules,
     context: PolicyContext = PolicyContext(),
 ) -> frozenset[str]:
-    """Return the accounts of which a limit is lowered and `snapshot` does not tell what is used: `decide` needs it, or
+    """Return the accounts of which a limit is lowered and `snapshot` does not say what is used: `decide` needs it, or
     shows it where cuts are allowed.
     """
     if rules.paused or rules.mode is not PolicyMode.SYNC:
@@ -294,14 +316,15 @@ def _adoptions(
     found = []
     for accounts in plans:
         marked = dict.fromkeys((action for account in accounts for action in roots[account]), True)
-        along = dependencies.falling_with(marked, beside=refused)
+        along = dependencies.falling_with(marked, excluded=refused)
         lines = {name: ownership.described(name, book.snapshot, book.ledger) for name in accounts}
         scope = f"account {accounts[0]}" if len(accounts) == 1 else f"cluster {book.snapshot.cluster}"
         text = "\n".join((scope, *map(ownership.adoption_key, accounts)))
+        them = "it" if len(accounts) == 1 else "them"
         sentence = (
-            f"Waldur names {some(accounts)}, and this host did not make {'it' if len(accounts) == 1 else 'them'}, nor "
-            "is it in the offering's hierarchy under one of its prefixes: to approve this is to make "
-            f"{'it' if len(accounts) == 1 else 'them'} the offering's"
+            f"Waldur names {abbreviated(accounts)}, and this host did not make {them}, "
+            "nor is it in the offering's hierarchy under one of its prefixes: to approve this is to make "
+            f"{them} the offering's"
         )
         id_ = sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
         actions = tuple(action for action in left if action in along)
@@ -351,14 +374,7 @@ class _Plans:
             covered = any({*part.actions} <= {*other.actions} for other in found)
             if part.id not in known and not covered:
                 found.append(part)
-        for less in held_decreases(self._left, self._book.rules):
-            id_ = plan_id("\n".join((less.scope, *less.less)), ())
-            found.append(
-                HeldPlan(
-                    id_, less.scope, less.sentence, less.actions, less.figures, less.brief, is_lasting=False
-                )
-            )
-        return found
+        return [*found, *held_decreases(self._left, self._book.rules)]
 
     def _parts_of(self, earlier: EarlierPlans) -> Iterator[HeldPlan]:
         """Yield what belongs to plans that wait already. Where nothing has come to depend on it since, that is the same
@@ -395,14 +411,16 @@ class _Plans:
         return [self._held(each, aside) for each in ([together] if together else alone)]
 
     def _cuts(self) -> list[HeldPlan]:
-        """Return the plans of limits that would be set below what is used, or where nobody can tell that."""
+        """Return the plans of limits that would be set below what is used, or where that is unknown."""
         if self._book.rules.limit_cuts is LimitCuts.ALLOW or self._book.context.needs_approval:
             return []
         found = []
         for action in self._left:
             if action in self._approved:
                 continue
-            cuts = [_told(*cut) for cut in _lowered(self._book, action) if cut[3] is None or cut[3] > cut[2]]
+            cuts = [
+                _cut_text(*cut) for cut in _lowered(self._book, action) if cut[3] is None or cut[3] > cut[2]
+            ]
             if cuts:
                 sentence = (
                     f"lowers limits of {action.for_account} (in the cluster's units): {'; '.join(cuts)}; "
@@ -424,29 +442,69 @@ class _Plans:
         return HeldPlan(id_, excess.scope, sentence, actions)
 
     def _with_companions(self, roots: Sequence[Action]) -> tuple[Action, ...]:
-        along = self._dependencies.falling_with(dict.fromkeys(roots, True), beside=self._aside)
+        along = self._dependencies.falling_with(dict.fromkeys(roots, True), excluded=self._aside)
         return tuple(sorted(along, key=self._place.__getitem__))
 
 
 def _lowered(book: RuleBook, action: Action) -> list[tuple[str, int | None, int, int | None]]:
-    """Name, limit now, limit then, and what is used. Nothing where no job can be: an ordered end has stopped them, and
-    an account without anybody has none; nor a first limit of an account that we began to make.
+    """Return name, limit now, limit then, and what is used. Nothing where no job can be: an ordered end has stopped
+    them, and an account without members has none; nor a first limit of an account that we began to make.
     """
-    if action.for_account in book.context.ending or book.is_empty(action.for_account):
-        return []
     snapshot = book.snapshot
-    used = snapshot.used.get(action.for_account, {}) if Part.USAGE in snapshot.complete else {}
     lowered = sorted(action.used_limits(snapshot).items())
-    is_first = book.is_being_made(action.for_account)
+    if not lowered:
+        return []
+    account = action.for_account
+    if account in book.context.ending or book.is_empty(account):
+        return []
+    used = snapshot.used.get(account, {}) if Part.USAGE in snapshot.complete else {}
+    is_first = book.is_being_made(account)
     return [
         (tres, now, then, used.get(tres)) for tres, (now, then) in lowered if not (now is None and is_first)
     ]
 
 
-def _told(tres: str, now: int | None, then: int, spent: int | None) -> str:
+def _cut_text(tres: str, now: int | None, then: int, spent: int | None) -> str:
     known = "what is used is not known" if spent is None else f"{spent} are used"
     return f"{tres} from {'unlimited' if now is None else now} to {then}, {known}"
 
 
 def _actions(plans: Iterable[HeldPlan]) -> frozenset[Action]:
     return frozenset(action for plan in plans for action in plan.actions)
+
+
+def held_decreases(actions: Iterable[Action], rules: PolicyRules) -> Iterator[HeldPlan]:
+    """Yield the usage figures below those that Waldur has: these may have been billed, so a person looks
+    first. A total that gets less keeps back all that is reported of its resource in that month; the figures belong
+    together. Where users alone get less, the shares of that component wait, and the rest is reported.
+
+    A plan is known by its resource and month and by what gets less; while it waits, what is counted may grow. An
+    approval was given for the figures that were shown: what falls below them waits anew.
+    """
+    if rules.usage_decreases is UsageDecreases.ALLOW:
+        return
+    reports: dict[tuple[str, str, str], list[UsageAction]] = {}
+    for action in only(UsageAction, actions):
+        reports.setdefault((action.account, action.month, action.resource), []).append(action)
+    for (account, month, resource), several_reports in sorted(reports.items()):
+        totals_fall = any(action.is_total and any(action.decreases()) for action in several_reports)
+        several = [action for action in several_reports if totals_fall or any(action.decreases())]
+        less = [figure for action in several for figure in action.decreases()]
+        if not less:
+            continue
+        figures = {name: amount for name, _, amount in less}
+        reason = next(filter(None, (action.reason for action in several)), "")
+        brief = (
+            f"usage of {account} in {month} would get less: "
+            f"{abbreviated([f'{name} from {was} to {amount}' for name, was, amount in less])}"
+        )
+        scope = f"account {account}, {month}"
+        yield HeldPlan(
+            plan_id("\n".join((scope, resource, *sorted(figures))), ()),
+            scope,
+            "; ".join(filter(None, (brief, reason))),
+            tuple(several),
+            figures,
+            brief,
+            is_lasting=False,
+        )

@@ -14,15 +14,15 @@ from agent.core.model import Part, Snapshot
 from agent.core.ownership import Ledger
 
 
-def standing(
+def own_unrecorded(
     snapshot: Snapshot, names: NameRules, foundations: Set[str], derived: Mapping[str, bool], ledger: Ledger
 ) -> frozenset[str]:
     """Return the accounts that stand as the offering's own and that the ledger does not have yet.
 
     When the offering is first seen: those with one of its prefixes in its hierarchy, that is below an account with a
     prefix, or with such accounts below; and those of `derived`. Where customers or projects have none, any account but
-    those that all stand on may be above. Later only the latter, and only where a prefix tells them
-    from other people's: another head node of ours has made them. `derived`: accounts that have the name which this
+    those that all stand on may be above. Later only the latter, and only where a prefix distinguishes
+    them from other people's: another head node of ours has made them. `derived`: accounts that have the name which this
     agent gives them, at the place where it puts them; whether their name has a prefix of its own. `foundations`: what
     all accounts stand on.
     """

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """Whether one action is allowed at all, whoever approves: mode, ownership, protection, and what was read.
 
-Waldur's side is told in every mode but `observe`: the modes guard the cluster, the directory and the head node. Which
+Reports go to Waldur in every mode but `observe`: the modes guard the cluster, the directory and the head node. Which
 actions fall with a refused one is decided in `dependencies`.
 """
 
@@ -14,7 +14,7 @@ from fnmatch import fnmatchcase
 from functools import cached_property
 
 from agent.core.account_names import fold
-from agent.core.actions import TREE, Action, ClusterAction, Effect, Kind, things_ended, things_made
+from agent.core.actions import TREE, Action, ClusterAction, Effect, ObjectKind, objects_ended, objects_made
 from agent.core.model import Part, Snapshot
 from agent.core.ownership import Ledger, Origin
 from agent.core.policy import Charge, Cost, PolicyMode, PolicyRules
@@ -22,7 +22,7 @@ from agent.core.policy import Charge, Cost, PolicyMode, PolicyRules
 # What costs those who are in an account.
 SET_UP = frozenset({Cost.LIMITS_CUT, Cost.ACCOUNTS_BLOCKED, Cost.ACCOUNTS_DOWNSCALED})
 
-# What nobody loses anything by.
+# What takes nothing from anyone.
 GIVEN = frozenset({Cost.PEOPLE_MADE, Cost.HOMES_MADE})
 
 
@@ -48,32 +48,31 @@ class Violation:
 
 @dataclass(frozen=True, slots=True)
 class PolicyContext:
-    """What a pass knows beside the cluster's state.
+    """What a pass knows besides the cluster's state."""
 
-    `named`: accounts that Waldur names. `unplanned`: those of them that this pass leaves alone, because an order is at
-    work on them or their team could not be read. `derived`: those that stand at the place and under the name that this
-    agent gives them, and whether that name has a prefix. `making` and `ending`: accounts that orders of this pass make
-    and end.
-    `renamed`: by account and new username, the old one of people who are in the account under that.
-    `deliberate`: accounts whose members somebody takes away on purpose (`restrict_member_access`).
-    `has_gaps`: something could not be planned, so that a plan which is not made again is not known to be gone.
-    `sees_nothing`: Waldur listed nothing at all, which may be a mistake of its own.
-    `needs_approval`: why all of this plan but what only tells Waldur waits for a person. `unrecorded`: why costs to
-    people cannot be written down now, so that nothing that has any may happen. `system_users`: users of the system on
-    this host, of those whom the plan adds to something.
-    """
-
+    # Accounts that Waldur names.
     named: frozenset[str] = frozenset()
+    # Accounts that stand at the place and under the name that this agent gives them, and whether that name has
+    # a prefix.
     derived: Mapping[str, bool] = field(default_factory=dict)
+    # Accounts that orders of this pass make, and those that they end.
     making: frozenset[str] = frozenset()
     ending: frozenset[str] = frozenset()
+    # Accounts whose members are taken away on purpose (`restrict_member_access`).
     deliberate: frozenset[str] = frozenset()
+    # By account and new username, the old one of people who are in the account under that.
     renamed: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    # Something could not be planned, so that a plan which is not made again is not known to be gone.
     has_gaps: bool = False
-    sees_nothing: bool = False
+    # Waldur listed nothing at all, which may be its own mistake.
+    waldur_is_empty: bool = False
+    # Why all of this plan but reports to Waldur waits for a person.
     needs_approval: str = ""
+    # Why costs to people cannot be written down now, so that nothing that has any may happen.
     unrecorded: str = ""
+    # Users of the system on this host, of those whom the plan adds to something.
     system_users: frozenset[str] = frozenset()
+    # Those of `named` that this pass leaves alone: an order is at work on them, or their team could not be read.
     unplanned: frozenset[str] = frozenset()
 
     @property
@@ -113,7 +112,7 @@ class RuleBook:
         return self.rules.spares(user)
 
     def charges(self, action: Action) -> tuple[Charge, ...]:
-        """Return what an action costs people. How an account is set up that nobody is in costs nobody anything."""
+        """Return what an action costs people. How an account without members is set up costs nothing."""
         found = action.charges(self.snapshot, self.rules)
         if self.context.renamed:
             found = (*found, *self._renamings(action))
@@ -122,9 +121,9 @@ class RuleBook:
         return found
 
     def _renamings(self, action: Action) -> Iterator[Charge]:
-        """Yield what it costs that somebody gets another name: the new one joins, and the old one leaves."""
-        for kind, account, user in (*action.things(action.makes), *action.things(action.ends)):
-            if kind is Kind.MEMBER:
+        """Yield what it costs that a person gets another name: the new one joins, and the old one leaves."""
+        for kind, account, user in (*action.objects(action.makes), *action.objects(action.ends)):
+            if kind is ObjectKind.MEMBER:
                 if before := self.context.renamed.get((account, user)):
                     yield Charge(Cost.PEOPLE_RENAMED, "", before)
                 elif (account, user) in self._old_names:
@@ -135,7 +134,7 @@ class RuleBook:
         return {(account, before) for (account, _), before in self.context.renamed.items()}
 
     def is_empty(self, account: str) -> bool:
-        """Return whether an account was seen with nobody in it, and no account below."""
+        """Return whether an account was seen with no member in it, and no account below."""
         return is_empty(self.snapshot, account)
 
     def is_being_made(self, account: str) -> bool:
@@ -195,16 +194,18 @@ class RuleBook:
 
     def _unread(self, action: Action) -> Violation | None:
         needed = action.parts
-        for _, account, user in things_ended([action], Kind.MEMBER):
+        for _, account, user in objects_ended([action], ObjectKind.MEMBER):
             if self.snapshot.accounts_of(user) - {account}:
                 needed |= {Part.DEFAULT_ACCOUNTS}
         if self.rules.mode is PolicyMode.CREATE_ONLY and isinstance(action, ClusterAction):
             needed |= {Part.ACCOUNTS}
-        ends = action.things((*action.awaits, *action.ends))
-        if (why := self.snapshot.unread.get(Part.JOBS)) and any(thing.kind is Kind.JOBS for thing in ends):
+        ends = action.objects((*action.awaits, *action.ends))
+        if (why := self.snapshot.unread.get(Part.JOBS)) and any(
+            thing.kind is ObjectKind.JOBS for thing in ends
+        ):
             return Violation(
                 Why.INCOMPLETE,
-                f"which jobs still run is not known, so nobody leaves and nothing ends now: {why}",
+                f"which jobs still run is not known, so no member is removed and nothing ends now: {why}",
             )
         unread = sorted(part.value for part in needed - self.snapshot.complete)
         if not unread:
@@ -237,13 +238,13 @@ class RuleBook:
 
 
 def is_empty(snapshot: Snapshot, account: str) -> bool:
-    """Return whether an account was seen with nobody in it, and no account below."""
+    """Return whether an account was seen with no member in it, and no account below."""
     return snapshot.complete >= TREE and not (snapshot.users_of(account) or snapshot.children_of(account))
 
 
 def made_by(actions: Iterable[Action]) -> frozenset[str]:
     """Return the accounts that a plan makes."""
-    return frozenset(fold(thing.account) for thing in things_made(actions, Kind.ACCOUNT))
+    return frozenset(fold(thing.account) for thing in objects_made(actions, ObjectKind.ACCOUNT))
 
 
 def _matches(name: str, patterns: Set[str]) -> bool:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
 """One month counted in several ways, and where they differ: as the reference asked, what jobs asked for, what they were
-given, what the cluster's own summary (sreport) has, and what Waldur was told.
+given, what the cluster's own summary (sreport) has, and what was reported to Waldur.
 
 A count that is not known is None, and differs from nothing.
 """
@@ -20,7 +20,7 @@ from agent.core.usage import Counts, Usage, UsageSource
 Number = TypeVar("Number", int, Decimal)
 
 
-class Way(StrEnum):
+class CountedBy(StrEnum):
     """How a month is counted."""
 
     REFERENCE = "reference"
@@ -29,18 +29,18 @@ class Way(StrEnum):
     SUMMARY = "sreport"
 
 
-OF_SOURCE = {UsageSource.REQUESTED: Way.REQUESTED, UsageSource.ALLOCATED: Way.ALLOCATED}
+OF_SOURCE = {UsageSource.REQUESTED: CountedBy.REQUESTED, UsageSource.ALLOCATED: CountedBy.ALLOCATED}
 
 
 @dataclass(frozen=True, slots=True)
 class Seconds:
-    """One TRES, in TRES-seconds. `requeues` and `border`: what the reference leaves out, as far as that is known: runs
-    of requeued jobs but the last, and the last second of the month.
-    """
+    """One TRES, in TRES-seconds."""
 
     tres: str
-    counts: Mapping[Way, int | None]
+    counts: Mapping[CountedBy, int | None]
+    # What the reference omits, as far as that is known: runs of requeued jobs but the last.
     requeues: int | None = None
+    # The same of the last second of the month.
     border: int | None = None
 
     @classmethod
@@ -54,42 +54,42 @@ class Seconds:
             _sum(part.border for part in parts),
         )
 
-    def gap(self, one: Way, other: Way) -> int:
+    def gap(self, one: CountedBy, other: CountedBy) -> int:
         """Return how much more `other` has; 0 where one of them is not known."""
         left, right = self.counts.get(one), self.counts.get(other)
         return right - left if left is not None and right is not None else 0
 
     @property
     def as_asked(self) -> bool:
-        return not self.gap(Way.REFERENCE, Way.REQUESTED)
+        return not self.gap(CountedBy.REFERENCE, CountedBy.REQUESTED)
 
     @property
     def as_given(self) -> bool:
-        return not self.gap(Way.REQUESTED, Way.ALLOCATED)
+        return not self.gap(CountedBy.REQUESTED, CountedBy.ALLOCATED)
 
     @property
     def as_summed(self) -> bool:
-        return not self.gap(Way.ALLOCATED, Way.SUMMARY)
+        return not self.gap(CountedBy.ALLOCATED, CountedBy.SUMMARY)
 
     @property
     def is_summed(self) -> bool:
         """Return whether both of these are known."""
-        return None not in (self.counts.get(Way.ALLOCATED), self.counts.get(Way.SUMMARY))
+        return None not in (self.counts.get(CountedBy.ALLOCATED), self.counts.get(CountedBy.SUMMARY))
 
 
 @dataclass(frozen=True, slots=True)
 class Amounts:
-    """One component, in Waldur's units. `told`: what Waldur has, None where it has nothing or does not say. `next`:
-    what it is to be told, as the offering is configured. `unnamed`: the part of that in accounts that no resource
-    names.
-    """
+    """One component, in Waldur's units."""
 
     component: str
-    amounts: Mapping[Way, Decimal | None]
+    amounts: Mapping[CountedBy, Decimal | None]
     tres: tuple[str, ...]
+    # What is to be reported, as the offering is configured.
     next: Decimal | None
-    told: Decimal | None = None
-    is_told_known: bool = False
+    # What Waldur has, None where it has nothing or does not say.
+    reported: Decimal | None = None
+    is_reported_known: bool = False
+    # The part of what is to be reported in accounts that no resource names.
     unnamed: Decimal = ZERO
 
     @classmethod
@@ -100,30 +100,30 @@ class Amounts:
             component=parts[0].component,
             amounts={way: _sum(part.amounts.get(way) for part in parts) for way in ways},
             tres=parts[0].tres,
-            next=_sum(part.next for part in parts if part.is_told_known),
-            told=_sum(part.told for part in parts),
-            is_told_known=any(part.is_told_known for part in parts),
-            unnamed=_sum(part.next for part in parts if not part.is_told_known) or ZERO,
+            next=_sum(part.next for part in parts if part.is_reported_known),
+            reported=_sum(part.reported for part in parts),
+            is_reported_known=any(part.is_reported_known for part in parts),
+            unnamed=_sum(part.next for part in parts if not part.is_reported_known) or ZERO,
         )
 
     @property
     def moves(self) -> Decimal:
         """Return how much Waldur's figure would move; 0 where nothing is known, or it has the same."""
-        if self.next is None or not self.is_told_known:
+        if self.next is None or not self.is_reported_known:
             return ZERO
-        return self.next - (self.told or ZERO)
+        return self.next - (self.reported or ZERO)
 
 
 @dataclass(frozen=True)
 class AccountCheck:
-    """One account, or all of them together (`account` empty). `has_ended`: the resource that names it is terminated,
-    and Waldur takes no usage of it any more.
-    """
+    """One account, or all of them together."""
 
+    # Empty for all.
     account: str
     seconds: Mapping[str, Seconds]
     amounts: Mapping[str, Amounts]
     resource: str = ""
+    # The resource that names it is terminated, and Waldur takes no usage of it any more.
     has_ended: bool = False
 
     @classmethod
@@ -141,9 +141,9 @@ class AccountCheck:
 
     @property
     def is_empty(self) -> bool:
-        """Return whether nobody counted anything of it, and Waldur was told nothing."""
+        """Return whether nothing was counted of it, and nothing reported to Waldur."""
         return not any(any(s.counts.values()) for s in self.seconds.values()) and not any(
-            a.told for a in self.amounts.values()
+            a.reported for a in self.amounts.values()
         )
 
     @property
@@ -160,14 +160,14 @@ class AccountCheck:
 
 @dataclass(frozen=True)
 class Comparison:
-    """`lines`: those with differences first. `equals_summary`: whether AllocTRES is what sreport has, for every account
-    and TRES; None where that is not known. `unknown`: the account that was asked for, where the cluster neither has it
-    nor saw a job of it.
-    """
+    """What the ways of counting give, by account."""
 
+    # Those with differences first.
     lines: tuple[AccountCheck, ...]
     total: AccountCheck
+    # Whether AllocTRES is what sreport has, for every account and TRES; None where that is not known.
     equals_summary: bool | None = None
+    # The account that was asked for, where the cluster neither has it nor saw a job of it.
     unknown: str = ""
 
     @property
@@ -177,27 +177,28 @@ class Comparison:
 
 @dataclass(frozen=True)
 class CheckFacts:
-    """What was read of one month. `last_runs`: as requested, but of requeued jobs only the last run; None where that
-    was not asked. `waldur`: what it was told, by account and component; None where Waldur did not say. `shares`: by
-    account, of TRES that several components name. `ended`: accounts that terminated resources alone name.
-    """
+    """What was read of one month."""
 
-    usages: Mapping[Way, Usage]
+    usages: Mapping[CountedBy, Usage]
     known: frozenset[str]
     components: Sequence[Component]
     source: UsageSource
+    # As requested, but of requeued jobs only the last run; None where that was not asked.
     last_runs: Usage | None = None
     untracked: frozenset[str] = frozenset()
+    # What was reported to it, by account and component; None where Waldur did not say.
     waldur: Mapping[tuple[str, str], Decimal | None] | None = None
     resources: Mapping[str, str] = field(default_factory=dict)
+    # By account, of TRES that several components name.
     shares: Mapping[str, Shares] = field(default_factory=dict)
+    # Accounts that terminated resources alone name.
     ended: frozenset[str] = frozenset()
 
     @property
     def accounts(self) -> set[str]:
-        """Return the accounts that used anything, or of which Waldur was told."""
-        told = {account for (account, _), amount in (self.waldur or {}).items() if amount}
-        return told.union(*(usage.accounts for usage in self.usages.values()))
+        """Return the accounts that used anything, or that were reported to Waldur."""
+        reported = {account for (account, _), amount in (self.waldur or {}).items() if amount}
+        return reported.union(*(usage.accounts for usage in self.usages.values()))
 
     def is_known(self, account: str) -> bool:
         """Return whether the cluster has the account, or saw a job of it."""
@@ -220,7 +221,9 @@ class CheckFacts:
             has_ended=account in self.ended,
         )
 
-    def amounts(self, component: Component, counts: Mapping[Way, Counts | None], account: str) -> Amounts:
+    def amounts(
+        self, component: Component, counts: Mapping[CountedBy, Counts | None], account: str
+    ) -> Amounts:
         """Return what an account has of one component, of these `counts` of its TRES."""
         shares = self.shares.get(account) or tres_shares(self.components, {})
         amounts = {
@@ -236,8 +239,8 @@ class CheckFacts:
             amounts=amounts,
             tres=tuple(sorted(targets_of(component))),
             next=amounts.get(OF_SOURCE[self.source]),
-            told=waldur.get(place),
-            is_told_known=place in waldur,
+            reported=waldur.get(place),
+            is_reported_known=place in waldur,
         )
 
 
@@ -265,18 +268,18 @@ def _counts(usage: Usage, account: str) -> Counts | None:
     return found.total if found else {}
 
 
-def _seconds(tres: str, counts: Mapping[Way, Counts | None], last_runs: Counts | None) -> Seconds:
+def _seconds(tres: str, counts: Mapping[CountedBy, Counts | None], last_runs: Counts | None) -> Seconds:
     found = {way: None if each is None else each.get(tres, 0) for way, each in counts.items()}
-    asked, reference = found.get(Way.REQUESTED), found.get(Way.REFERENCE)
+    asked, reference = found.get(CountedBy.REQUESTED), found.get(CountedBy.REFERENCE)
     if last_runs is None or asked is None:
         return Seconds(tres, found)
     last = last_runs.get(tres, 0)
     return Seconds(tres, found, asked - last, None if reference is None else last - reference)
 
 
-def _ways(parts: Iterable[Mapping[Way, object]]) -> list[Way]:
+def _ways(parts: Iterable[Mapping[CountedBy, object]]) -> list[CountedBy]:
     found = {way for part in parts for way in part}
-    return [way for way in Way if way in found]
+    return [way for way in CountedBy if way in found]
 
 
 def _sum(numbers: Iterable[Number | None]) -> Number | None:

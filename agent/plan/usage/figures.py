@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """What was used, as figures for people: by account, component, month and user, in Waldur's units, against limits.
 
-What nobody knows has no figure, and is never zero: an account that the cluster does not have and that had no job, a
+What is unknown has no figure, and is never zero: an account that the cluster does not have and that had no job, a
 month in which the cluster named no job at all, a component whose TRES is not tracked. A limit is compared with what
 was used in its own period, and only where all months of that period are among those looked at.
 """
@@ -22,6 +22,8 @@ from agent.core.usage import Counts, Usage
 from agent.plan.shared_limits import shares_of
 
 MONTH, QUARTER, YEAR = "month", "quarterly", "annual"
+# A limit of which so much is used is near.
+NEAR = 0.9
 
 # Amounts by component and month; what is missing is unknown.
 Figures = Mapping[tuple[str, Month], Decimal]
@@ -29,13 +31,12 @@ Figures = Mapping[tuple[str, Month], Decimal]
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """A component as people see it. `period`: what a limit of it is for, in Waldur's word (`month`, `quarterly`,
-    `annual`, `total`).
-    """
+    """A component as people see it."""
 
     name: str
     label: str
     unit: str
+    # What a limit of it is for, in Waldur's word (`month`, `quarterly`, `annual`, `total`).
     period: str = MONTH
 
 
@@ -48,7 +49,7 @@ class Use:
 
     @property
     def share(self) -> float | None:
-        """1.0 where the limit is used up; None where there is none to share, or nothing is known."""
+        """Return 1.0 where the limit is used up; None where there is none to share, or nothing is known."""
         if self.spent is None or not self.limit:
             return None
         return float(self.spent / self.limit)
@@ -57,16 +58,43 @@ class Use:
     def is_over(self) -> bool:
         return self.spent is not None and self.limit is not None and self.spent > self.limit
 
+    @property
+    def is_measured(self) -> bool:
+        """Return whether it is known how much of a limit is used."""
+        return self.is_over or self.share is not None
+
+    @property
+    def is_near(self) -> bool:
+        return not self.is_over and self.share is not None and self.share >= NEAR
+
+    def filled(self, amount: Decimal | None = None, largest: Decimal | None = None) -> float:
+        """Return how much of a bar is filled: of the limit where that is known, else as `amount` is to the largest."""
+        if self.is_measured:
+            return 1.0 if self.is_over else self.share or 0.0
+        return float(amount / largest) if amount and largest else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A row of a table."""
+
+    name: str
+    account: str
+    # One for each month.
+    amounts: tuple[Decimal | None, ...]
+    use: Use = Use()
+    # 1 for the users of an account.
+    level: int = 0
+
 
 @dataclass(frozen=True)
 class AccountFigures:
-    """One account, as Waldur spells it where it does, with the resources that name it. `users` has their shares, by
-    name.
-    """
+    """One account, as Waldur spells it where it does, with the resources that name it."""
 
     account: str
     resources: tuple[Resource, ...] = ()
     figures: Figures = field(default_factory=dict)
+    # Their shares, by name.
     users: Mapping[str, Figures] = field(default_factory=dict)
     limits: Mapping[str, Decimal] = field(default_factory=dict)
 
@@ -77,13 +105,13 @@ class AccountFigures:
 
 @dataclass(frozen=True)
 class Sheet:
-    """One offering. `months` oldest first; the last one is the present month. `others`: accounts with usage that none
-    of the offering's resources names.
-    """
+    """One offering."""
 
     measures: tuple[Measure, ...]
+    # Oldest first; the last one is the present month.
     months: tuple[Month, ...]
     accounts: tuple[AccountFigures, ...]
+    # Accounts with usage that none of the offering's resources names.
     others: tuple[AccountFigures, ...] = ()
 
     @property
@@ -94,20 +122,43 @@ class Sheet:
         """Return the accounts, most used first: in the present month, then in all months. Unknown ones last."""
         return sorted(self.accounts, key=lambda a: (*_rank(a.figures, measure, self.months), a.account))
 
+    def rows(self, measure: Measure, *, with_users: bool) -> list[Row]:
+        """Return a row for each account, who used most first, each with its users below it if they are wanted."""
+        rows = []
+        for each in self.ranked(measure):
+            use = self.use(each, measure)
+            rows.append(Row(each.title, each.account, self.amounts(each.figures, measure), use))
+            for user, figures in self.ranked_users(each, measure) if with_users else ():
+                rows.append(Row(user, "", self.amounts(figures, measure), level=1))
+        return rows
+
+    def row_of_all(self, measure: Measure) -> Row:
+        totals = tuple(self.total(measure, month) for month in self.months)
+        return Row("all", "", totals, self.use_of_all(measure))
+
+    def amounts(self, figures: Figures, measure: Measure) -> tuple[Decimal | None, ...]:
+        """Return an amount for each month, None for what is unknown."""
+        return tuple(figures.get((measure.name, month)) for month in self.months)
+
+    def largest(self, measure: Measure) -> Decimal:
+        """Return what the account with most has in the present month."""
+        amounts = (a.figures.get((measure.name, self.present)) or Decimal(0) for a in self.accounts)
+        return max(amounts, default=Decimal(0))
+
     def ranked_users(self, account: AccountFigures, measure: Measure) -> list[tuple[str, Figures]]:
         """Return users of an account who had any of it."""
         had = [(u, f) for u, f in account.users.items() if total(f, measure, self.months)]
         return sorted(had, key=lambda user: (*_rank(user[1], measure, self.months), user[0]))
 
     def total(self, measure: Measure, month: Month) -> Decimal | None:
-        """Of all accounts that are known; None where none is."""
+        """Return the sum of all accounts that are known; None where none is."""
         found = [
             amount for a in self.accounts if (amount := a.figures.get((measure.name, month))) is not None
         ]
         return sum(found, Decimal(0)) if found else None
 
     def total_of_others(self, measure: Measure) -> Decimal | None:
-        """Return what accounts that nobody names had in the present month; None where that is not known."""
+        """Return what accounts that no resource names had in the present month; None where that is not known."""
         key = (measure.name, self.present)
         found = [amount for a in self.others if (amount := a.figures.get(key)) is not None]
         return sum(found, Decimal(0)) if found else None
@@ -163,7 +214,7 @@ def total(figures: Figures, measure: Measure, months: Iterable[Month]) -> Decima
 
 
 def measures(components: Iterable[Component], waldur: Iterable[WaldurComponent]) -> tuple[Measure, ...]:
-    """Return the components as Waldur shows them; as the configuration has them where Waldur does not tell."""
+    """Return the components as Waldur shows them; as the configuration has them where Waldur does not report them."""
     fields = {component.type: component.fields for component in waldur}
     return tuple(
         Measure(
@@ -179,18 +230,20 @@ def measures(components: Iterable[Component], waldur: Iterable[WaldurComponent])
 
 @dataclass(frozen=True)
 class FigureFacts:
-    """What was read: `usages` oldest month first, the accounts of the cluster, and the offering's `resources`, None
-    where Waldur does not tell. `untracked`: components of which nobody knows anything.
-    """
+    """What was read for a sheet."""
 
+    # Oldest month first.
     usages: Sequence[Usage]
     components: tuple[Component, ...]
+    # The accounts of the cluster.
     known: frozenset[str]
+    # The offering's, None where Waldur does not report them.
     resources: Sequence[Resource] | None = None
+    # Components of which nothing is known.
     untracked: frozenset[str] = frozenset()
 
 
-def sheet(facts: FigureFacts, shown: tuple[Measure, ...]) -> Sheet:
+def sheet(facts: FigureFacts, chosen: tuple[Measure, ...]) -> Sheet:
     """Return the figures of one offering; without resources, of every account of the cluster that used anything."""
     holders: dict[str, list[Resource]] = defaultdict(list)
     for resource in facts.resources or ():
@@ -200,7 +253,7 @@ def sheet(facts: FigureFacts, shown: tuple[Measure, ...]) -> Sheet:
     listed = sorted(holders) if facts.resources is not None else sorted(used)
     others = sorted(used - set(listed))
     return Sheet(
-        measures=shown,
+        measures=chosen,
         months=tuple(usage.query.month for usage in facts.usages),
         accounts=tuple(_of_account(facts, account, holders.get(account, ())) for account in listed),
         others=tuple(_of_account(facts, account, ()) for account in others),
@@ -254,6 +307,6 @@ def _limits(resource: Resource, components: Iterable[Component]) -> dict[str, De
 
 
 def _rank(figures: Figures, measure: Measure, months: Sequence[Month]) -> tuple[bool, Decimal, Decimal]:
-    """To sort by: known before unknown, then by the present month, then by all of them."""
+    """Return what to sort by: known before unknown, then by the present month, then by all of them."""
     present, whole = figures.get((measure.name, months[-1])), total(figures, measure, months)
     return whole is None, -(present or Decimal(0)), -(whole or Decimal(0))

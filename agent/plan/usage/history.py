@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """History: which months are to be loaded, and what of a month's plan is history's to say.
 
-Without `reconcile_stale` only what was used is told: accounts, components and users of which the cluster names
+Without `reconcile_stale` only what was used is reported: accounts, components and users of which the cluster names
 nothing keep what Waldur has, since an old month may have been purged from the cluster's records. With it they become
 zero; but never where the answer names none of the offering's accounts, which may be another cluster's answer.
 """
@@ -29,16 +29,17 @@ DAYS_AT_MOST = 1825
 EPOCH = 1970
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
 
-Told = TypeVar("Told", ReportUsage, ReportUserUsage)
+Reported = TypeVar("Reported", ReportUsage, ReportUserUsage)
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """The days that were asked for, and the months that they touch, oldest first. `note`: what of it is left out."""
+    """The days that were asked for, and the months that they touch, oldest first."""
 
     first: date
     last: date
     months: tuple[Month, ...]
+    # What of it is skipped.
     note: str = ""
 
     @property
@@ -48,19 +49,20 @@ class Span:
 
 @dataclass(frozen=True)
 class Choice:
-    """Resources of a month. `active`: those of which Waldur takes usage; `told`: those of which there is something to
-    tell, the erred ones included, which Waldur refuses; `counted`: how many accounts the cluster has counted for;
-    `unknown`: asked for, and nobody's.
-    """
+    """Resources of a month."""
 
+    # Those of which Waldur takes usage.
     active: tuple[Resource, ...]
-    told: tuple[Resource, ...]
+    # Those of which there is something to report, the erred ones included, which Waldur refuses.
+    reportable: tuple[Resource, ...]
+    # How many accounts the cluster has counted for.
     counted: int
+    # Asked for, and named by no resource.
     unknown: tuple[str, ...] = ()
 
 
 def parse_date(text: str, option: str) -> date:
-    """Raises PlanRefused, naming the option."""
+    """Return the date of an option. Raises PlanRefused, naming the option."""
     try:
         if _DATE.fullmatch(text.strip()):
             return date.fromisoformat(text.strip())
@@ -70,7 +72,7 @@ def parse_date(text: str, option: str) -> date:
 
 
 def span(first: date, last: date, now: datetime) -> Span:
-    """`now` in the site's zone. Raises PlanRefused for days that cannot be loaded."""
+    """Return the days and their months. `now` in the site's zone. Raises PlanRefused for days that cannot be loaded."""
     if last < first:
         raise PlanRefused(f"--end-date {last} comes before --start-date {first}: exchange them")
     days = (last - first).days
@@ -94,7 +96,7 @@ def span(first: date, last: date, now: datetime) -> Span:
 
 
 def _has_begun(month: Month, now: datetime) -> bool:
-    """Also for Waldur, which refuses moments in the future."""
+    """Return whether a month has begun, also for Waldur, which refuses moments in the future."""
     zone: tzinfo = now.tzinfo or UTC
     return attribution(month, zone) <= now - SKEW
 
@@ -107,7 +109,7 @@ def choose(resources: Iterable[Resource], wanted: Sequence[str]) -> Choice:
     known = {fold(r.backend_id) for r in named}
     return Choice(
         active=tuple(r for r in chosen if r.state in TAKING),
-        told=chosen,
+        reportable=chosen,
         counted=0,
         unknown=tuple(text for text in dict.fromkeys(wanted) if fold(text) not in known),
     )
@@ -115,13 +117,13 @@ def choose(resources: Iterable[Resource], wanted: Sequence[str]) -> Choice:
 
 def with_usage(choice: Choice, usage: Usage, *, every: bool) -> Choice:
     """Return the choice without resources of whose account the cluster names nothing; `every` keeps these, too."""
-    there = {account for r in choice.told if (account := fold(r.backend_id)) in usage.accounts}
-    told = tuple(r for r in choice.told if every or fold(r.backend_id) in there)
-    return replace(choice, told=told, counted=len(there))
+    there = {account for r in choice.reportable if (account := fold(r.backend_id)) in usage.accounts}
+    reportable = tuple(r for r in choice.reportable if every or fold(r.backend_id) in there)
+    return replace(choice, reportable=reportable, counted=len(there))
 
 
 def is_foreign(resources: Iterable[Resource], usage: Usage, known: Iterable[str]) -> bool:
-    """Does neither the answer nor the cluster know any account of the offering? Then it is another one's answer."""
+    """Return whether neither the usage nor the cluster has an account of the offering: it is another cluster's."""
     accounts = {fold(resource.backend_id) for resource in resources if resource.backend_id}
     return accounts.isdisjoint(usage.accounts) and accounts.isdisjoint(map(fold, known))
 
@@ -133,7 +135,7 @@ def without_zeros(plan: UsagePlan) -> UsagePlan:
     return replace(plan, totals=totals, shares=shares)
 
 
-def _only_used(action: Told) -> Told | None:
+def _only_used(action: Reported) -> Reported | None:
     names = {name for name, amount in action.after if amount is not None and Decimal(amount) > 0}
     before, after = _named(action.before, names), _named(action.after, names)
     return replace(action, before=before, after=after) if after else None

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: MIT
-"""What Waldur is to be told of usage: what the cluster counted against what Waldur has, for one month.
+"""What is to be reported to Waldur of usage: what the cluster counted against what Waldur has, for one month.
 
-account            jobs in the month     told
+account            jobs in the month     reported
 on the cluster     yes / no              its usage / zero
 gone               yes                   its usage: what was used was used
-gone or never made no                    nothing: nobody knows
-Nothing is told of any account where the cluster named no job at all: an empty answer is no answer.
+gone or never made no                    nothing: it is unknown
+Nothing is reported of any account where the cluster named no job at all: an empty answer is no answer.
 """
 
 from __future__ import annotations
@@ -67,26 +67,26 @@ class Ledger:
 
 @dataclass(frozen=True)
 class UsageRules:
-    """What holds for the whole offering in this month.
+    """What holds for the whole offering in this month."""
 
-    `components`: those that are configured and that Waldur takes usage of. `known`: accounts of the cluster. `names`:
-    how Waldur spells the users, by folded name. `in_full`: all components of a resource are told when one changes
-    (servers of 2024 forget the others). `omits_lower`: a component of which Waldur has more is left out and the others
-    are told, but not `in_full`. `with_zeros`: a zero is told where Waldur has nothing yet; in a past month
-    nothing means the same, and the resource may not have been there. `configured`: all components, which may share
-    what was used with those that are told; empty where they are the same. `asked`: accounts that are the offering's
-    only once a person says so.
-    """
-
+    # Those that are configured and that Waldur takes usage of.
     components: tuple[Component, ...]
+    # Accounts of the cluster.
     known: frozenset[str]
+    # How Waldur spells the users, by folded name.
     names: Mapping[str, str] = field(default_factory=dict)
     elsewhere: Mapping[str, str] = field(default_factory=dict)
+    # Accounts that are the offering's only once a person says so.
     asked: Set[str] = frozenset()
     with_users: bool = True
+    # All components of a resource are reported when one changes (servers of 2024 forget the others).
     in_full: bool = False
+    # A zero is reported where Waldur has nothing yet; in a past month nothing means the same, and the resource may not
+    # have been there.
     with_zeros: bool = True
+    # A component of which Waldur has more is omitted and the others are reported, but not `in_full`.
     omits_lower: bool = False
+    # All components, which may share what was used with those that are reported; empty where they are the same.
     configured: tuple[Component, ...] = ()
 
     def shares(self, resource: Resource) -> Shares:
@@ -96,18 +96,17 @@ class UsageRules:
 
 @dataclass(frozen=True)
 class UsagePlan:
-    """One resource in one month: `totals` first, then the shares of users. `skipped`: why nothing can be told.
-
-    `needs_person`: somebody has to look at it, it does not pass by itself. `omitted`: components that are left out, in
-    words.
-    """
+    """One resource in one month: its totals first, then the shares of users."""
 
     resource: Resource
     account: str
     totals: ReportUsage | None = None
     shares: tuple[ReportUserUsage, ...] = ()
+    # Why nothing can be reported.
     skipped: str = ""
+    # A person has to look at it, it does not pass by itself.
     needs_person: bool = False
+    # Components that are omitted, in words.
     omitted: str = ""
 
     @property
@@ -170,17 +169,18 @@ def _of_resource(
     plan = UsagePlan(resource, account)
     if others:
         whose = ", ".join(sorted(f"{r.name} ({r.uuid})" for r in (resource, *others)))
-        sentence = f"account {account} is named by several resources: {whose}; its usage is told of none"
+        sentence = f"account {account} is named by several resources: {whose}; its usage is reported for none"
         return replace(plan, skipped=sentence, needs_person=True)
     if account in rules.elsewhere:
         sentence = (
             f"account {account} is named by offering {rules.elsewhere[account]} as well, which counts the same: its "
-            "usage is told for neither, or it would be billed twice"
+            "usage is reported for neither, or it would be billed twice"
         )
         return replace(plan, skipped=sentence, needs_person=True)
     if account in rules.asked:
         sentence = (
-            f"whose account {account} is has to be approved first (`approve` lists it): its usage is not told"
+            f"whose account {account} is has to be approved first (`approve` lists it): "
+            "its usage is not reported"
         )
         return replace(plan, skipped=sentence, needs_person=True)
     if resource.state not in TAKING:
@@ -209,22 +209,22 @@ def _with_actions(
         sentence = f"usage of {', '.join(beyond)} is more than Waldur counts: check unit_factor"
         return replace(plan, skipped=sentence, needs_person=True)
     lower = _lower(plan, amounts, ledger)
-    # What one of them has less the others have more: told alone, they would be billed for all of it.
+    # What one of them has less the others have more: reported alone, they would be billed for all of it.
     omitted = sharing(lower, parts)
     if rules.omits_lower and not rules.in_full and 0 < len(omitted & amounts.keys()) < len(amounts):
         words = ", ".join(f"{name} from {was:f} to {amounts[name]:f}" for name, was in lower.items())
-        beside = ", ".join(sorted(omitted & amounts.keys() - lower.keys()))
+        others = ", ".join(sorted(omitted & amounts.keys() - lower.keys()))
         plan = replace(
             plan,
             omitted=f"usage of {plan.account} in {usage.query.month} would get less: {words}"
-            + (f"; {beside} is left out with it, for it shares what was used" if beside else ""),
+            + (f"; {others} is omitted with it, for it shares what was used" if others else ""),
         )
         amounts = {name: amount for name, amount in amounts.items() if name not in omitted}
     plan = replace(plan, totals=_totals(plan, usage.query.month, amounts, ledger, rules))
     if not rules.with_users:
         return plan
-    told = (component for component in rules.components if component.name in amounts)
-    shares = (_shares(plan, component, used, usage, ledger, rules) for component in told)
+    reported = (component for component in rules.components if component.name in amounts)
+    shares = (_shares(plan, component, used, usage, ledger, rules) for component in reported)
     return replace(plan, shares=tuple(share for share in shares if share))
 
 
@@ -244,13 +244,13 @@ def _totals(
     changed = [name for name in wanted if before[name] != amounts[name]]
     if not changed:
         return None
-    told = wanted if rules.in_full else changed
+    reported = wanted if rules.in_full else changed
     return ReportUsage(
         resource=plan.resource.uuid,
         account=plan.account,
         month=str(month),
-        before=tuple((name, _text(before[name])) for name in told),
-        after=tuple((name, f"{amounts[name]:f}") for name in told),
+        before=tuple((name, _text(before[name])) for name in reported),
+        after=tuple((name, f"{amounts[name]:f}") for name in reported),
     )
 
 

@@ -22,6 +22,7 @@ from agent.core.errors import SiteAgentError
 from agent.core.model import Part
 from agent.core.periods import Month, attribution
 from agent.core.policy import UsageDecreases
+from agent.core.printable import shortlist
 from agent.core.usage_actions import ReportUserUsage, UsageAction
 from agent.plan.policy.gate import Decision
 from agent.plan.usage import history as planner
@@ -49,15 +50,15 @@ HOW_TO_LOWER = "--allow-decreases sends the smaller figures"
 
 @dataclass(frozen=True, slots=True)
 class LoadOptions:
-    """How every month of a run is loaded. Sent in messages, so it holds no secret. `accounts`: these resources only, by
-    backend id. `allow_decreases`: lower figures are submitted too, as they are with `reconcile_stale`.
-    """
+    """How every month of a run is loaded. Sent in messages, so it holds no secret."""
 
+    # These resources only, by backend id.
     accounts: tuple[str, ...] = ()
     with_users: bool = True
     reconcile_stale: bool = False
     dry_run: bool = False
     staff_check: bool = True
+    # Lower figures are submitted too, as they are when stale ones are reconciled.
     allow_decreases: bool = False
 
     @property
@@ -101,7 +102,7 @@ def load_month(
         resources=run.resources,
         submitted=len(run.submitted),
         lowered=run.lowered,
-        left_out=run.left_out,
+        skipped=run.skipped,
         held=tuple(run.held),
         failures=tuple(run.failures),
         lines=tuple(run.lines),
@@ -114,11 +115,7 @@ def load_month(
 
 @dataclass
 class MonthRun:
-    """One month while it is loaded, with the lines and counts of its outcome.
-
-    `submitted`: uuids of resources whose usage was sent. `is_unknown`: the cluster has no record of the month.
-    `retry`: the error for which the rest is tried again.
-    """
+    """One month while it is loaded, with the lines and counts of its outcome."""
 
     site: Site
     month: Month
@@ -126,11 +123,14 @@ class MonthRun:
     lines: list[Line] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
     resources: int = 0
+    # Uuids of resources whose usage was sent.
     submitted: set[str] = field(default_factory=set)
     lowered: int = 0
-    left_out: int = 0
+    skipped: int = 0
     held: list[str] = field(default_factory=list)
+    # The cluster has no record of the month.
     is_unknown: bool = False
+    # The error for which the rest is tried again.
     retry: SiteAgentError | None = None
 
     @property
@@ -180,7 +180,7 @@ class MonthRun:
         seen = report_facts.month(self.site, self.month, with_users=self.options.with_users)
         choice = planner.with_usage(choice, seen.usage, every=self.options.reconcile_stale)
         active = {resource.uuid for resource in choice.active}
-        self.left_out = sum(resource.uuid not in active for resource in choice.told)
+        self.skipped = sum(resource.uuid not in active for resource in choice.reportable)
         if not self._has_records(observed, choice, seen):
             return
         self.say(Mark.PLAN, f"Processing usage data for {choice.counted} accounts")
@@ -220,7 +220,7 @@ class MonthRun:
         site, options = self.site, self.options
         components = observed.components
         if options.reconcile_stale:
-            lacking = report_facts.tracked(site, components, seen.usage)
+            lacking = report_facts.untracked(site, components, [seen.usage])
             for name, tres in lacking.items():
                 self.say(
                     Mark.WARNING, f"component {name}: the cluster does not track {tres}; it is left as it is"
@@ -229,10 +229,10 @@ class MonthRun:
         rules = replace(
             report_facts.rules(site, observed, components, with_users=options.with_users),
             # With reconcile_stale the operator has said that no usage is none.
-            known=frozenset(fold(resource.backend_id) for resource in choice.told),
+            known=frozenset(fold(resource.backend_id) for resource in choice.reportable),
             with_zeros=False,
         )
-        plans = usage_planner.plan_month(choice.told, seen.usage, seen.ledger, rules)
+        plans = usage_planner.plan_month(choice.reportable, seen.usage, seen.ledger, rules)
         if not options.reconcile_stale:
             plans = [planner.without_zeros(plan) for plan in plans]
         for plan in plans:
@@ -256,7 +256,7 @@ class MonthRun:
         """
         site, options = self.site, self.options
         with engine.passing(
-            site, MODE, is_recorded=False, makes_way=interrupted, applies=not options.dry_run
+            site, MODE, is_recorded=False, must_yield=interrupted, applies=not options.dry_run
         ) as run:
             decreases = UsageDecreases.ALLOW if options.may_lower else UsageDecreases.HOLD
             run.rules = replace(run.rules, usage_decreases=decreases)
@@ -281,12 +281,11 @@ class MonthRun:
             if amount is not None and Decimal(amount)
         }
         linked = {fold(name) for name in planned.observed.links}
-        if strangers := sorted(name for name in users if fold(name) not in linked):
-            more = f" and {len(strangers) - NAMED_AT_MOST} more" if len(strangers) > NAMED_AT_MOST else ""
+        if unlinked := sorted(name for name in users if fold(name) not in linked):
             self.say(
                 Mark.INFO,
                 "without an offering user in Waldur, submitted by name only: "
-                f"{', '.join(strangers[:NAMED_AT_MOST])}{more}",
+                f"{shortlist(unlinked, NAMED_AT_MOST)}",
             )
         for sentence in sorted({refused.sentence for refused in decision.refused}):
             self.fail(f"nothing is submitted: {sentence}")

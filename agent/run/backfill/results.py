@@ -55,24 +55,29 @@ class Ending(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class MonthOutcome:
-    """Counts: `resources` active, `submitted` resources changed in Waldur, `lowered` figures, `left_out` resources with
-    usage that Waldur does not take now. `held`: a sentence for each resource with figures that would get lower;
-    `failures`: one for each resource that failed, or for the month. `at`: when it ended. `error`: transient (AGAIN).
-    """
+    """What became of one month, with counts."""
 
     month: str
     ending: Ending
+    # Resources that are active.
     resources: int = 0
+    # Resources changed in Waldur.
     submitted: int = 0
+    # Figures that got lower.
     lowered: int = 0
-    left_out: int = 0
+    # Resources with usage that Waldur does not take now.
+    skipped: int = 0
+    # A sentence for each resource with figures that would get lower.
     held: tuple[str, ...] = ()
+    # One for each resource that failed, or for the month.
     failures: tuple[str, ...] = ()
     lines: tuple[Line, ...] = ()
     commands: int = 0
     requests: int = 0
     seconds: float = 0.0
+    # When it ended.
     at: datetime = field(default_factory=lambda: datetime.now(UTC))
+    # Transient (AGAIN).
     error: SiteAgentError | None = None
 
     def after(self, earlier: MonthOutcome | None) -> MonthOutcome:
@@ -104,7 +109,7 @@ class MonthOutcome:
             "resources": self.resources,
             "submitted": self.submitted,
             "lowered": self.lowered,
-            "left_out": self.left_out,
+            "skipped": self.skipped,
             "held": [_cut(sentence) for sentence in self.held],
             "failures": [_cut(sentence) for sentence in self.failures],
             "commands": self.commands,
@@ -124,7 +129,7 @@ class MonthOutcome:
             resources=int(document["resources"]),
             submitted=int(document["submitted"]),
             lowered=int(document["lowered"]),
-            left_out=int(document.get("left_out", 0)),
+            skipped=int(document.get("skipped", document.get("left_out", 0))),
             held=tuple(map(str, document.get("held", ()))),
             failures=tuple(map(str, document["failures"])),
             lines=tuple(Line(Mark(mark), str(text)) for mark, text in document.get("lines", ())),

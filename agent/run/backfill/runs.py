@@ -2,7 +2,7 @@
 """A run of the loader: its months under an id that the same parameters always give, and the outcomes so far.
 
 Outcomes are remembered in the state store, so that a run which was killed can be resumed. Those of a run that goes
-through the queue are in Redis as well (`tasks.month_status`).
+through the queue are in Redis as well (`tasks.queue.month_status`).
 """
 
 from __future__ import annotations
@@ -10,30 +10,28 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import tzinfo
 from hashlib import sha256
 from pathlib import Path
 from typing import Protocol
 
+from agent.core.backoff import RetryPolicy
 from agent.core.errors import AnswerTooSlow
 from agent.core.periods import Month
+from agent.core.retries import AWAY, SLOW
 from agent.run.backfill.month import LoadOptions, load_month
 from agent.run.backfill.results import Ending, Mark, MonthOutcome
 from agent.run.backfill.staff import error_text
 from agent.run.site import Site
 from agent.run.usage import facts as report_facts
 from agent.run.usage.facts import ObservedOffering
-from agent.state import history_runs
+from agent.state.hints import HISTORY_MONTHS
 
 ID_LENGTH = 16
 # How long resources and accounts that were read are used for the months that follow.
 OBSERVATION_VALID_S = 120.0
-# Ten minutes in all: then the month is given up, and each month that follows is tried once.
-WAITS_S = (5.0, 10.0, 20.0, 40.0, 80.0, 120.0, 120.0, 120.0, 120.0)
-# slurmdbd goes on with a query whose client was killed: it is asked again as seldom as tasks do.
-SLOW_WAITS_S = (300.0, 300.0)
 
 
 @dataclass(frozen=True)
@@ -81,7 +79,7 @@ class RunRecord:
     def read(cls, run: Run, state_dir: Path) -> RunRecord:
         """Read what is known of the run; a month that cannot be parsed is loaded once more."""
         record = cls(run, state_dir)
-        for item in history_runs.months(state_dir, run.id):
+        for item in (HISTORY_MONTHS.all(state_dir, run.id) or {}).values():
             try:
                 outcome = MonthOutcome.from_json(item)
             except (ValueError, KeyError, TypeError):
@@ -92,22 +90,17 @@ class RunRecord:
     def add(self, outcome: MonthOutcome) -> None:
         """Remember an outcome; in a dry run in memory only."""
         self.months[outcome.month] = outcome
-        if self.run.options.dry_run:
-            return
-        history_runs.add(
-            self.state_dir,
-            self.run.id,
-            self.run.offering_uuid,
-            self.run.options.as_json(),
-            outcome.month,
-            outcome.as_json(with_lines=False),
-        )
+        if not self.run.options.dry_run:
+            HISTORY_MONTHS.put(
+                self.state_dir, self.run.id, {outcome.month: outcome.as_json(with_lines=False)}
+            )
 
     def begin(self, done: Iterable[MonthOutcome]) -> None:
         """Begin a run that goes on from these outcomes; forget all others."""
         self.months = {outcome.month: outcome for outcome in done}
         if not self.run.options.dry_run:
-            history_runs.keep(self.state_dir, self.run.id, self.months)
+            known = HISTORY_MONTHS.all(self.state_dir, self.run.id) or {}
+            HISTORY_MONTHS.put(self.state_dir, self.run.id, {}, known.keys() - self.months.keys())
 
 
 def finished(run: Run, known: Mapping[str, MonthOutcome], zone: tzinfo) -> Mapping[Month, MonthOutcome]:
@@ -119,22 +112,66 @@ def finished(run: Run, known: Mapping[str, MonthOutcome], zone: tzinfo) -> Mappi
     found = {}
     for month in run.months:
         outcome = known.get(str(month))
-        if outcome is None or outcome.ending is not Ending.DONE or not outcome.resources or outcome.left_out:
+        if outcome is None or outcome.ending is not Ending.DONE or not outcome.resources or outcome.skipped:
             continue
         if outcome.at >= month.next.start(zone):
             found[month] = outcome
     return found
 
 
-@dataclass
-class LocalLoader:
-    """Loads months in this process, one after the other. `sleep` may be replaced in tests."""
+class Destination(Protocol):
+    """Where months are loaded."""
 
-    site: Site
-    run: Run
+    def ended_before(self) -> Mapping[str, MonthOutcome]:
+        """Return the months that ended there in an earlier run of the same parameters. Raises SiteAgentError."""
+        ...
+
+    def load(self, months: Iterable[Month], *, resumed: bool) -> Iterator[MonthOutcome]:
+        """Load the months and yield each as it ends; after one that fails the others are loaded all the same. Raises
+        SiteAgentError where none can begin.
+        """
+        ...
+
+    def under_way(self) -> str:
+        """Return what becomes of the months that have not ended when the loader is stopped."""
+        ...
+
+
+@dataclass(frozen=True)
+class Loader:
+    """Loads months of a run at their destination, and remembers how each ended."""
+
     record: RunRecord
     listener: ProgressListener
+    destination: Destination
+
+    def begin(self, zone: tzinfo, *, resume: bool) -> Mapping[Month, MonthOutcome]:
+        """Return the months that `resume` skips; outcomes of all others are forgotten. Raises SiteAgentError."""
+        known = self.record.months
+        ended = {
+            **self.destination.ended_before(),
+            **{name: outcome for name, outcome in known.items() if outcome.ending is Ending.DONE},
+        }
+        done = finished(self.record.run, ended, zone) if resume else {}
+        self.record.begin(done.values())
+        return done
+
+    def load(self, months: Iterable[Month], *, resumed: bool = False) -> None:
+        """Load the months. `resumed`: an earlier loader may have begun them. Raises SiteAgentError."""
+        for outcome in self.destination.load(months, resumed=resumed):
+            self.record.add(outcome)
+            self.listener.ended(outcome)
+
+
+@dataclass
+class InProcess:
+    """Loads months in this process, one after the other."""
+
+    site: Site
+    options: LoadOptions
+    listener: ProgressListener
     delay_s: float = 0.0
+    # May be replaced in tests.
     sleep: Callable[[float], None] = time.sleep
     # An outage outlasted all retries: until a month is done, each month is tried once.
     is_away: bool = False
@@ -143,31 +180,35 @@ class LocalLoader:
     _observed: ObservedOffering | None = None
     _observed_s: float = 0.0
 
-    def load(self, months: tuple[Month, ...]) -> None:
-        """Load the months. One that fails stops no other."""
+    def ended_before(self) -> Mapping[str, MonthOutcome]:
+        return {}
+
+    def under_way(self) -> str:
+        return ""
+
+    def load(self, months: Iterable[Month], *, resumed: bool) -> Iterator[MonthOutcome]:
         for position, month in enumerate(months):
             if position and self.delay_s:
                 self.sleep(self.delay_s)
             self.listener.begun(month)
             if self.is_slow:
-                wait_s = SLOW_WAITS_S[0]
+                wait_s = SLOW.backoff.wait_s(0, spread=0)
                 self.listener.remark(
                     Mark.WARNING, f"the database may be busy still: it is asked for {month} in {wait_s:.0f} s"
                 )
                 self.sleep(wait_s)
-            outcome = self._load_with_retries(month)
-            self.record.add(outcome)
-            self.listener.ended(outcome)
+            yield self._load_with_retries(month)
 
     def _load_with_retries(self, month: Month) -> MonthOutcome:
+        """Load a month. After the last attempt it is given up, and each month that follows is tried once."""
         outcome = self._attempt(month)
-        tries: Counter[tuple[float, ...]] = Counter()
+        retries: Counter[RetryPolicy] = Counter()
         while outcome.error is not None and not self.is_away:
-            waits_s = SLOW_WAITS_S if isinstance(outcome.error, AnswerTooSlow) else WAITS_S
-            if tries[waits_s] == len(waits_s):
+            policy = SLOW if isinstance(outcome.error, AnswerTooSlow) else AWAY
+            if retries[policy] == policy.attempts - 1:
                 break
-            wait_s = waits_s[tries[waits_s]]
-            tries[waits_s] += 1
+            wait_s = policy.backoff.wait_s(retries[policy], spread=0)
+            retries[policy] += 1
             self.listener.waiting(month, error_text(outcome.error), wait_s)
             self.sleep(wait_s)
             outcome = self._attempt(month).after(outcome)
@@ -176,12 +217,12 @@ class LocalLoader:
         return outcome.failed(error_text(outcome.error)) if outcome.error else outcome
 
     def _attempt(self, month: Month) -> MonthOutcome:
-        return load_month(self.site, month, self.run.options, observe=self._observe)
+        return load_month(self.site, month, self.options, observe=self._observe)
 
     def _observe(self) -> ObservedOffering:
         """Return the offering's resources and accounts, read at most OBSERVATION_VALID_S ago."""
         now_s = time.monotonic()
         if self._observed is None or now_s - self._observed_s > OBSERVATION_VALID_S:
-            self._observed = report_facts.offering(self.site, with_users=self.run.options.with_users)
+            self._observed = report_facts.offering(self.site, with_users=self.options.with_users)
             self._observed_s = now_s
         return self._observed

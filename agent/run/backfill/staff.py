@@ -66,8 +66,8 @@ def connect(settings: Settings, offering: Offering, token: Secret | None) -> Sit
     site = sites.connect(settings, with_staff, MODE)
     if not isinstance(site.backend, UsageReader):
         raise BackfillRefused(
-            f"{UNSUPPORTED}: `reporting_backend: {name}` of offering {offering.name} does not tell what was used in a "
-            "month; take one that does (slurm, moab)"
+            f"{UNSUPPORTED}: `reporting_backend: {name}` of offering {offering.name} does not report what was used in "
+            "a month; take one that does (slurm, moab)"
         )
     return replace(site, client=sites.client(with_staff, USER_AGENT))
 

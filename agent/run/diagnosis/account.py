@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
 """Diagnose one account: what the cluster has, what Waldur says, and what the next membership pass would change.
 
-There is one opinion: the plan of the pass. What an account should be is what it is after the planned actions, and the
-commands to mend it are those of the plan.
+What an account should be is what it is after the actions that the pass plans, and the commands that correct it are
+those of that plan.
 """
 
 from __future__ import annotations
@@ -35,14 +35,12 @@ Look = Callable[[Snapshot], str | None]
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """One field: as it is on the cluster, and as it is when the plan has been carried out; None where it is not set.
-
-    `reason`: why it differs, `commands`: what mends it, both empty where it does not.
-    """
+    """One field: as it is on the cluster, and as it is when the plan has been carried out; None where it is not set."""
 
     name: str
     actual: str | None
     expected: str | None
+    # Why it differs, and the commands that correct it; both empty where it does not.
     reason: str = ""
     commands: tuple[str, ...] = ()
 
@@ -65,21 +63,20 @@ class Conversion:
 
 @dataclass(frozen=True, slots=True)
 class AccountDiagnosis:
-    """All that is known of one account. The errors say what could not be read, and are empty otherwise.
-
-    `periodic`: share and limits of its own, where the cluster tells. `held`, `refused`: planned, and not let through
-    by the policy. `commands`: what `plan membership_sync --commands` shows for it.
-    """
+    """All that is known of one account. The errors say what could not be read, and are empty otherwise."""
 
     account: str
     offering: Offering
     snapshot: Snapshot | None = None
     resource: Resource | None = None
     policy: PeriodicPolicy | None = None
+    # Share and limits of its own, where the cluster reports them.
     periodic: ObservedSettings | None = None
     comparisons: tuple[Comparison, ...] = ()
     conversions: tuple[Conversion, ...] = ()
+    # What `plan membership_sync --commands` shows for it.
     commands: tuple[str, ...] = ()
+    # Planned, and not let through by the policy; so are those refused.
     held: tuple[HeldPlan, ...] = ()
     refused: tuple[Refused, ...] = ()
     notes: tuple[str, ...] = ()
@@ -89,7 +86,7 @@ class AccountDiagnosis:
     errors: tuple[str, ...] = field(default=())
 
     @property
-    def standing(self) -> Account | None:
+    def observed(self) -> Account | None:
         return self.snapshot.accounts.get(self.account) if self.snapshot else None
 
     @property
@@ -103,7 +100,7 @@ class AccountDiagnosis:
         """
         if self.cluster_error or self.waldur_error or self.errors:
             return "error"
-        if self.standing is None or self.resource is None:
+        if self.observed is None or self.resource is None:
             return "missing"
         if not self.comparisons:
             return "unknown"
@@ -126,8 +123,8 @@ def diagnose(site: Site, account: str) -> AccountDiagnosis:
     """Look at one account of an offering. Changes nothing; what cannot be read is in the result."""
     found = AccountDiagnosis(fold(account), site.offering)
     try:
-        resource = find_resource(site, found.account)
-        found = replace(found, resource=resource)
+        _, named = named_resources(site, found.account)
+        found = replace(found, resource=next(iter(named), None))
     except SiteAgentError as error:
         found = replace(found, waldur_error=str(error))
     try:
@@ -141,7 +138,7 @@ def diagnose(site: Site, account: str) -> AccountDiagnosis:
         except SiteAgentError as error:
             found = replace(found, cluster_error=str(error))
     found = replace(found, conversions=tuple(_conversions(found.resource, site.offering.components.values())))
-    if found.standing is None or not isinstance(site.backend, PeriodicPower):
+    if found.observed is None or not isinstance(site.backend, PeriodicPower):
         return found
     try:
         return replace(found, periodic=site.backend.periodic.state(found.account))
@@ -149,15 +146,25 @@ def diagnose(site: Site, account: str) -> AccountDiagnosis:
         return replace(found, notes=(*found.notes, f"its share cannot be read: {error}"))
 
 
-def find_resource(site: Site, account: str) -> Resource | None:
-    """Return the resource that names an account, or whose slug would make its name; None where there is none. Raises
-    WaldurError.
+def named_resources(site: Site, account: str) -> tuple[list[Resource], list[Resource]]:
+    """Return the resources of an offering, and those of them that have this account, or whose slug will make its name.
+    Raises WaldurError.
     """
     listed = resources.listed(site.client, STATES, fields=resources.SYNC_FIELDS)
     prefix = site.offering.names.allocation_prefix
     named = [each for each in listed if fold(each.backend_id) == account]
-    made = [each for each in listed if not each.backend_id and fold(prefix + each.slug) == account]
-    return next(iter((*named, *made)), None)
+    return listed, named or [r for r in listed if not r.backend_id and fold(prefix + r.slug) == account]
+
+
+def why_unplanned(resource: Resource) -> str:
+    """Return why no pass plans anything for a resource now, as half a sentence; empty where one does."""
+    if resource.state not in resources.HANDLED:
+        return f"an order is at work on it ({resource.state})"
+    return (
+        ""
+        if resource.backend_id
+        else "it names no account yet (its backend id is empty): its order is not done"
+    )
 
 
 def _planned(site: Site, found: AccountDiagnosis) -> AccountDiagnosis:
@@ -165,12 +172,8 @@ def _planned(site: Site, found: AccountDiagnosis) -> AccountDiagnosis:
     resource = found.resource
     if resource is None:
         return found
-    if resource.state not in resources.HANDLED:
-        note = f"nothing is compared while the resource is {resource.state}: an order is at work on it"
-        return replace(found, notes=(note,))
-    if not resource.backend_id:
-        note = "the resource names no account yet (its backend id is empty): nothing is compared"
-        return replace(found, notes=(note,))
+    if why := why_unplanned(resource):
+        return replace(found, notes=(f"nothing is compared: {why}",))
     try:
         preview = previews.preview_of_resource(site, resource.uuid)
         compared = tuple(_comparisons(site, found.account, preview))
@@ -179,8 +182,8 @@ def _planned(site: Site, found: AccountDiagnosis) -> AccountDiagnosis:
         return replace(found, errors=(f"what the next pass would do cannot be planned: {error}",))
     refused = tuple(each for each in preview.refused if isinstance(each.action, ClusterAction))
     unplanned = tuple(each.message for each in preview.unplanned)
-    told = [each for each in preview.allowed if each.where is Where.WALDUR and not each.is_routine]
-    notes = (*preview.notes, *(f"Waldur would be told: {action.line()}" for action in told))
+    reports = [each for each in preview.allowed if each.where is Where.WALDUR and not each.is_routine]
+    notes = (*preview.notes, *(f"would be reported to Waldur: {action.line()}" for action in reports))
     return replace(
         found,
         snapshot=preview.sync.snapshot if preview.sync else None,
@@ -259,7 +262,7 @@ def _text(value: int | None) -> str | None:
 
 
 def _conversions(resource: Resource | None, components: Iterable[Component]) -> Iterator[Conversion]:
-    """Yield each limit of the resource in the cluster's units; those that cannot be one are left out."""
+    """Yield each limit of the resource in the cluster's units; those that cannot be one are skipped."""
     if resource is None:
         return
     limits: Mapping[str, object] = resource.limits

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Checks of this host: configuration, owners and modes of files, our packages, the agents that run, the passes."""
+"""Checks of this host: configuration, owners and modes of files, our packages, the agents that run."""
 
 from __future__ import annotations
 
@@ -13,11 +13,9 @@ from pathlib import Path
 
 from agent.config.model import Settings, Severity
 from agent.core.checks import Check, ok, problem, warning
-from agent.core.errors import cause_of
 from agent.host import packages, running
-from agent.run import configuration, services
 from agent.run.diagnosis.probes import Probe
-from agent.run.status import SiteStatus
+from agent.run.service import configuration, services
 
 OTHERS = 0o077
 WRITE_BY_OTHERS = 0o022
@@ -33,34 +31,6 @@ def probes(settings: Settings, config_file: Path | None, environ: Mapping[str, s
     yield from without_settings(config_file, environ)
     yield Probe("files", lambda: _files(settings), "give the files to the user that the services run as")
     yield Probe("services", lambda: _services(settings), "run this as root, who may list all processes")
-
-
-def of_passes(found: SiteStatus) -> Iterator[Check]:
-    """Yield how the last pass of each mode went, as `status` has it."""
-    for offering in found.offerings:
-        known: dict[str, str] = {}
-        for mode in offering.modes:
-            name, about = "passes", f"{offering.offering.name}, {mode.mode}"
-            whole = next((entry for entry in mode.passes if not entry.get("subject")), None)
-            failures = (whole or {}).get("failures") or ()
-            if mode.stopped:
-                yield warning(name, f"{about} is off: {mode.stopped}", "correct the configuration")
-            elif whole is None:
-                yield ok(name, f"{about}: none has ended on this host yet")
-            elif whole.get("result") != "ok":
-                why = str(next(iter(failures), "no reason is written down"))
-                first = known.setdefault(cause_of(why), mode.mode)
-                why = why if first == mode.mode else f"as that of {first}"
-                said = f"{about}: the last pass ended as `{whole.get('result')}`: {why}"
-                yield problem(name, said, "do what the line says; `status` shows all lines and the next try")
-            elif mode.lag is not None:
-                minutes = mode.lag.total_seconds() / 60
-                said = f"{about}: the next pass is {minutes:.0f} min late"
-                yield problem(
-                    name, said, "start beat and a worker of the offering's queue, or look at their logs"
-                )
-            else:
-                yield ok(name, f"{about}: the last pass went well")
 
 
 def _packages() -> Iterator[Check]:
@@ -98,7 +68,7 @@ def _files(settings: Settings) -> Iterator[Check]:
 
 
 def _services(settings: Settings) -> Iterator[Check]:
-    """Tell of agents of this host that do not go together; what another host runs cannot be seen here."""
+    """Report agents of this host that do not go together; what another host runs cannot be seen here."""
     found = services.clashes(settings, running.agents())
     for sentence in found:
         yield warning("services", sentence, "docs/migrate.md lists which services go together")
@@ -107,7 +77,7 @@ def _services(settings: Settings) -> Iterator[Check]:
 
 
 def _private(what: str, path: Path, why: str) -> Check:
-    """Check that nobody but the owner, and a group that was chosen, may read a file, and only the owner may write."""
+    """Check that only the owner, and a group that was chosen, may read a file, and only the owner may write."""
     found = path.stat()
     said = f"the {what} {path} belongs to {_user(found.st_uid)}, mode {stat.S_IMODE(found.st_mode):04o}"
     if found.st_mode & WRITE_BY_OTHERS:

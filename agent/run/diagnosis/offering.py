@@ -6,23 +6,28 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from math import isfinite
+from typing import Any, TypeVar, cast
 
 from agent.config.model import Mode, Offering, Settings
 from agent.core.checks import Check, ok, problem, unknown, warning
-from agent.core.errors import WaldurError
-from agent.core.model import OfferingFacts, Part
+from agent.core.errors import WaldurAnswerError, WaldurError
+from agent.core.model import OfferingFacts, Order, Part
 from agent.core.units import targets_of
 from agent.plan.components import Change, changes
 from agent.run import site as sites
 from agent.run.diagnosis.probes import Probe, run
 from agent.run.site import Site
 from agent.state.store import stamp
-from agent.waldur import clock, me, offerings, orders
+from agent.waldur import me, offerings, orders
 from agent.waldur.client import WaldurClient
 from agent.waldur.me import Account
 from backends import registry
 from backends.base import ClusterChecks, Scope
 
+T = TypeVar("T")
+
+# No answer, a token that is refused, and a proxy before a Waldur that is away: other requests would meet the same.
+OF_ALL_REQUESTS = (None, 401, 502, 503, 504)
 # What a mode cannot do without, and what other work of the agent needs: docs/rights.md.
 NEEDED = {
     Mode.ORDER_PROCESS: ("ORDER.APPROVE", "RESOURCE.SET_BACKEND_ID"),
@@ -41,22 +46,53 @@ ENDS_SOON = timedelta(days=14)
 # munge refuses credentials that are older than this, so commands fail from here on.
 SKEW_MAX = timedelta(minutes=5)
 SKEW_NOTED = timedelta(seconds=30)
-ACTIVATE = "activate the offering in Waldur (a server of 2024 lets staff alone): nobody can order from it now"
+ACTIVATE = (
+    "activate the offering in Waldur (a server of 2024 lets staff alone): nothing can be ordered from it now"
+)
 NETWORK = "check waldur_api_url, the network, proxies and waldur_api_token; then run this again"
 CLUSTER = "check that slurmdbd runs (systemctl status slurmdbd), and that this host reaches it: `sacctmgr show cluster`"
 
 
+class _InWaldur:
+    """What the checks of an offering read in Waldur. Each thing is asked for once, whether it can be read or not."""
+
+    def __init__(self, client: WaldurClient) -> None:
+        self._client = client
+        self._found: dict[Callable[[WaldurClient], Any], Any] = {}
+        self._error_of_all: WaldurError | None = None
+
+    def ask(self, read: Callable[[WaldurClient], T]) -> T:
+        """Return what a function of agent.waldur reads. Raises WaldurError, the same one again instead of sending
+        anything where Waldur is away or refuses the token.
+        """
+        found = self._found.get(read, self._error_of_all)
+        if found is None:
+            try:
+                found = read(self._client)
+            except WaldurError as error:
+                found = error
+                if error.status in OF_ALL_REQUESTS and not isinstance(error, WaldurAnswerError):
+                    self._error_of_all = error
+            self._found[read] = found
+        if isinstance(found, WaldurError):
+            raise found
+        return cast(T, found)
+
+
 def probes(settings: Settings, offering: Offering) -> Iterator[Probe]:
-    """Yield the checks of an offering. Each reads for itself what it needs, so that none depends on another."""
+    """Yield the checks of an offering. None depends on another."""
     about = offering.name
-    client = sites.client(offering, "diagnostics")
-    yield Probe("Waldur token", lambda: _token(client), NETWORK, about)
-    yield Probe("Waldur rights", lambda: _rights(client, offering), NETWORK, about)
-    yield Probe("offering", lambda: _offering(client), NETWORK, about)
-    yield Probe("components", lambda: _components(client, offering), NETWORK, about)
-    yield Probe("orders", lambda: _orders(client), NETWORK, about)
-    yield Probe("clock of Waldur", lambda: _waldur_clock(client), NETWORK, about)
-    yield from _cluster_probes(settings, offering)
+    waldur = _InWaldur(sites.client(offering, "diagnostics"))
+    yield Probe("Waldur token", lambda: _token(waldur.ask(me.account)), NETWORK, about)
+    yield Probe("Waldur rights", lambda: _rights(waldur, offering), NETWORK, about)
+    yield Probe("offering", lambda: _offering(waldur.ask(offerings.facts)), NETWORK, about)
+    yield Probe("components", lambda: _components(waldur.ask(offerings.facts), offering), NETWORK, about)
+    yield Probe("orders", lambda: _orders(waldur.ask(orders.actionable)), NETWORK, about)
+    yield Probe("clock of Waldur", lambda: _waldur_clock(waldur.ask(me.server_time)), NETWORK, about)
+    # A backend that serves several modes is looked at once.
+    modes = {backend: mode for mode in reversed(Mode) if (backend := offering.backend_of(mode))}
+    for backend, mode in sorted(modes.items()):
+        yield from _of_backend(settings, offering, mode, f"cluster ({backend})")
 
 
 def skew(name: str, whose: str, there: datetime, here: datetime) -> Check:
@@ -75,8 +111,8 @@ def skew(name: str, whose: str, there: datetime, here: datetime) -> Check:
     return ok(name, f"agrees with this host to {abs(off.total_seconds()):.0f} s")
 
 
-def _token(client: WaldurClient) -> Iterator[Check]:
-    name, user = "Waldur token", me.account(client)
+def _token(user: Account) -> Iterator[Check]:
+    name = "Waldur token"
     staff = ", staff" if user.is_staff else ""
     listed = "; ".join(f"{r.role} of {r.scope_type} {r.scope_name or r.scope_uuid}" for r in user.roles)
     yield ok(name, f"{user.username} ({user.full_name}{staff}): {listed or 'no roles'}")
@@ -86,10 +122,10 @@ def _token(client: WaldurClient) -> Iterator[Check]:
             yield warning(name, end, "renew the role in Waldur before that")
 
 
-def _rights(client: WaldurClient, offering: Offering) -> Iterator[Check]:
-    user = me.account(client)
+def _rights(waldur: _InWaldur, offering: Offering) -> Iterator[Check]:
+    user = waldur.ask(me.account)
     try:
-        facts = offerings.facts(client)
+        facts = waldur.ask(offerings.facts)
     except WaldurError as error:
         if error.status not in (403, 404):
             raise
@@ -102,7 +138,7 @@ def _rights(client: WaldurClient, offering: Offering) -> Iterator[Check]:
         yield ok("Waldur rights", f"{user.username} is staff and may do everything")
         return
     try:
-        rights = me.rights_of_roles(client)
+        rights = waldur.ask(me.rights_of_roles)
     except WaldurError as error:
         roles = ", ".join(role.role for role in user.roles) or "no roles"
         said = f"what the roles of {user.username} ({roles}) may do cannot be read: {error}"
@@ -111,10 +147,10 @@ def _rights(client: WaldurClient, offering: Offering) -> Iterator[Check]:
     modes = [mode for mode in Mode if offering.backend_of(mode)]
     needed = [right for mode in modes for right in NEEDED[mode]]
     needed += ["ORDER.REJECT"] if offering.order_hook else []
-    yield from _judged_rights(user, facts, rights, needed)
+    yield from _compare_rights(user, facts, rights, needed)
 
 
-def _judged_rights(
+def _compare_rights(
     user: Account, facts: OfferingFacts, rights: Mapping[str, frozenset[str]], needed: Sequence[str]
 ) -> Iterator[Check]:
     """Yield what the user lacks of the `needed` rights, and of those that other work needs. Orders are approved by who
@@ -154,18 +190,16 @@ def _granted(
     return roles, frozenset[str]().union(*(rights.get(role, frozenset()) for role in roles))
 
 
-def _offering(client: WaldurClient) -> Iterator[Check]:
-    found = offerings.summary(client)
-    said = f"{found.name} ({client.offering_uuid}) of {found.customer_name or 'an unknown provider'}, {found.state}"
+def _offering(found: OfferingFacts) -> Iterator[Check]:
+    said = f"{found.name} ({found.uuid}) of {found.customer_name or 'an unknown provider'}, {found.state}"
     if found.state in ("Active", "Paused"):
         yield ok("offering", said)
     else:
         yield warning("offering", said, ACTIVATE)
 
 
-def _components(client: WaldurClient, offering: Offering) -> Iterator[Check]:
-    known = registry.with_known_components(offering).components
-    present = offerings.facts(client).components
+def _components(facts: OfferingFacts, offering: Offering) -> Iterator[Check]:
+    known, present = registry.with_known_components(offering).components, facts.components
     listed = ", ".join(sorted(component.type for component in present)) or "none"
     found = False
     for change in changes(known.values(), present):
@@ -190,8 +224,7 @@ def _components(client: WaldurClient, offering: Offering) -> Iterator[Check]:
         yield ok("components", f"Waldur has all that are configured: {', '.join(sorted(known)) or 'none'}")
 
 
-def _orders(client: WaldurClient) -> Iterator[Check]:
-    found = orders.actionable(client)
+def _orders(found: Sequence[Order]) -> Iterator[Check]:
     kinds = ", ".join(
         f"{order.type} {order.resource_name or order.uuid} ({order.state})" for order in found[:5]
     )
@@ -201,18 +234,11 @@ def _orders(client: WaldurClient) -> Iterator[Check]:
     )
 
 
-def _waldur_clock(client: WaldurClient) -> Iterator[Check]:
-    name, there = "clock of Waldur", clock.now(client)
+def _waldur_clock(there: datetime | None) -> Iterator[Check]:
+    name = "clock of Waldur"
     yield (
         skew(name, "Waldur", there, datetime.now(UTC)) if there else unknown(name, "its answers name no time")
     )
-
-
-def _cluster_probes(settings: Settings, offering: Offering) -> Iterator[Probe]:
-    """Yield the checks of each backend of the offering, of those that serve several modes once."""
-    modes = {backend: mode for mode in reversed(Mode) if (backend := offering.backend_of(mode))}
-    for backend, mode in sorted(modes.items()):
-        yield from _of_backend(settings, offering, mode, f"cluster ({backend})")
 
 
 def _of_backend(settings: Settings, offering: Offering, mode: Mode, name: str) -> Iterator[Probe]:
@@ -224,7 +250,7 @@ def _of_backend(settings: Settings, offering: Offering, mode: Mode, name: str) -
 
     about = offering.name
     yield Probe(name, health, CLUSTER, about)
-    # Without a site the check above has told why.
+    # Without a site the check above has reported why.
     yield Probe("TRES", lambda: _tres(made[0]) if made else (), CLUSTER, about)
     yield Probe(name, lambda: _details(made[0]) if made else (), CLUSTER, about)
 

@@ -15,14 +15,12 @@ from agent.core.actions import ClusterAction
 from agent.core.errors import BackendError, SiteAgentError
 from agent.core.model import OfferingUser, Resource, Snapshot, TeamMember
 from agent.plan.membership import ResourceCase
+from agent.run.diagnosis.account import named_resources, why_unplanned
 from agent.run.preview import previews
 from agent.run.preview.previews import Preview
 from agent.run.site import Site
-from agent.waldur import members, resources, teams
+from agent.waldur import members, teams
 from backends.base import Scope
-
-# Who an account belongs to is asked of all its states but the end.
-STATES = (*resources.HANDLED, *resources.IN_PROGRESS)
 
 
 class NothingFound(SiteAgentError):
@@ -30,22 +28,25 @@ class NothingFound(SiteAgentError):
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
-    """One step from Waldur to the cluster. `broken`: what is wrong with it, as a sentence; empty where nothing is."""
+class AccessStep:
+    """One step from Waldur to the cluster."""
 
     name: str
     found: str
+    # What is wrong with it, as a sentence; empty where nothing is.
     broken: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """`verdict`: the sentence that says what is wrong. `coming`: what the next pass would do about the person."""
+    """Why a person can or cannot use an allocation, step by step."""
 
     user: str
     resource: Resource
-    links: tuple[Link, ...]
+    links: tuple[AccessStep, ...]
+    # The sentence that says what is wrong.
     verdict: str
+    # What the next pass would do about the person.
     coming: tuple[str, ...] = ()
 
     @property
@@ -55,11 +56,11 @@ class Explanation:
 
 def find_resource(site: Site, wanted: str) -> Resource | None:
     """Return the resource of this uuid, account, name or slug; None where the offering has none. Raises WaldurError."""
-    listed = resources.listed(site.client, STATES, fields=resources.SYNC_FIELDS)
     name = fold(wanted)
+    listed, named = named_resources(site, name)
     for found in (
         [r for r in listed if r.uuid == name.replace("-", "")],
-        [r for r in listed if fold(r.backend_id) == name],
+        named,
         [r for r in listed if r.slug == name],
         [r for r in listed if r.name == wanted],
     ):
@@ -75,7 +76,7 @@ def explain(site: Site, person: str, resource: Resource) -> Explanation:
     """Follow the chain for one person and one resource. Changes nothing. Raises SiteAgentError where Waldur or the
     cluster cannot be read.
     """
-    if resource.state in resources.HANDLED and resource.backend_id:
+    if not why_unplanned(resource):
         preview = previews.preview_of_resource(site, resource.uuid)
         assert preview.sync is not None
         team = preview.sync.facts.waldur.teams.get(resource.uuid, ())
@@ -105,10 +106,10 @@ def explain(site: Site, person: str, resource: Resource) -> Explanation:
 
 
 def _who(site: Site, resource: Resource, person: str) -> tuple[OfferingUser | None, str]:
-    """Return the offering user that somebody names, None where there is none, and the uuid of that person in Waldur,
-    empty where nobody is called so. Raises WaldurError.
+    """Return the offering user that `person` names, None where there is none, and the uuid of that person in Waldur,
+    empty where none is called so. Raises WaldurError.
     """
-    # A pass reads no logins and e-mails where it makes no usernames, and these need not be shown.
+    # A pass reads no logins and e-mails where it makes no usernames, and these need not be printed.
     users = members.offering_users(site.client, with_persons=True)
     if user := find_user(users, person):
         return user, user.user_uuid
@@ -137,7 +138,7 @@ def find_user(users: Sequence[OfferingUser], person: str) -> OfferingUser | None
 
 
 def _still_in(preview: Preview, user: str, account: str) -> str:
-    """Return a sentence on who is in an account and not meant to be, with why that is so; empty where nobody is."""
+    """Return a sentence on who is in an account and not meant to be, with why that is so; empty where there is none."""
     if not (preview.sync and preview.sync.plans):
         return ""
     plan, seen = preview.sync.plans[0], preview.sync.snapshot
@@ -160,7 +161,7 @@ def _waldur_links(  # noqa: PLR0913  what Waldur says, and what follows from it
     has_effect: bool,
     *,
     is_in: bool,
-) -> Iterator[Link]:
+) -> Iterator[AccessStep]:
     project = resource.project_name or resource.project_uuid
     member = next(
         (m for m in team if (user_uuid and m.user_uuid == user_uuid) or fold(m.username) == fold(person)),
@@ -168,36 +169,36 @@ def _waldur_links(  # noqa: PLR0913  what Waldur says, and what follows from it
     )
     if member is None:
         known = (
-            "Waldur knows the account" if user else f"Waldur knows nobody called {person} at this offering"
+            "Waldur knows the account" if user else f"Waldur knows no user called {person} at this offering"
         )
         meant = "" if is_in else ", so no access is meant"
         said = f"{person} has no role in the project {project}{meant} ({known})."
-        yield Link("Waldur role", f"none in project {project}", said)
+        yield AccessStep("Waldur role", f"none in project {project}", said)
     else:
-        yield Link("Waldur role", f"{member.role or 'member'} in project {project}")
+        yield AccessStep("Waldur role", f"{member.role or 'member'} in project {project}")
     if user is None:
         said = f"{person} has no user at this offering yet: Waldur makes one when the person joins a project."
-        yield Link("offering user", "none", "" if member is None else said)
+        yield AccessStep("offering user", "none", "" if member is None else said)
     else:
         yield _user_link(user)
     yield _resource_link(resource, has_effect=has_effect)
 
 
-def _user_link(user: OfferingUser) -> Link:
+def _user_link(user: OfferingUser) -> AccessStep:
     state = f", {user.state}" if user.state else ""
     found = f"{user.username or '(no username)'}{state}{', restricted' if user.is_restricted else ''}"
     who = user.username or user.waldur_username or user.uuid
     if user.is_on_the_way_out:
-        return Link(
+        return AccessStep(
             "offering user", found, f"The account of {who} at the offering is being deleted ({user.state})."
         )
     if user.is_restricted:
         said = f"The provider has restricted {who}: lift that in Waldur (offering, users)."
-        return Link("offering user", found, said)
+        return AccessStep("offering user", found, said)
     if not user.username:
         said = f"{who} has no username yet: it is made by the site (username_management_backend), or set in Waldur."
-        return Link("offering user", found, said)
-    return Link("offering user", found)
+        return AccessStep("offering user", found, said)
+    return AccessStep("offering user", found)
 
 
 def _closes(preview: Preview | None) -> bool:
@@ -206,60 +207,52 @@ def _closes(preview: Preview | None) -> bool:
     return any(each.spec and (each.spec.state.submission is False or each.spec.state.qos) for each in plans)
 
 
-def _resource_link(resource: Resource, *, has_effect: bool) -> Link:
+def _resource_link(resource: Resource, *, has_effect: bool) -> AccessStep:
     """`has_effect`: pausing closes the account, by the site's settings."""
     words = [str(resource.state)]
     words += ["paused"] * resource.paused + ["downscaled"] * resource.downscaled
     words += ["closed to members"] * resource.restrict_member_access
     found = f"{resource.name} ({resource.uuid}): {', '.join(words)}"
     name = resource.name
-    if resource.state not in resources.HANDLED:
-        return Link(
-            "resource",
-            found,
-            f"An order is at work on {name} ({resource.state}): wait for it, or see `status`.",
-        )
-    if not resource.backend_id:
-        return Link(
-            "resource",
-            found,
-            f"{name} names no account yet (its backend id is empty): its order is not done.",
-        )
+    if why := why_unplanned(resource):
+        return AccessStep("resource", found, f"{name} cannot be used: {why}. Wait, or see `status`.")
     if resource.restrict_member_access:
-        return Link("resource", found, f"{name} is closed to its members in Waldur (restrict_member_access).")
+        return AccessStep(
+            "resource", found, f"{name} is closed to its members in Waldur (restrict_member_access)."
+        )
     if resource.paused and has_effect:
-        return Link(
+        return AccessStep(
             "resource",
             found,
             f"{name} is paused in Waldur: lift that there, and the next pass opens the account.",
         )
-    return Link("resource", found)
+    return AccessStep("resource", found)
 
 
 def _cluster_links(
     site: Site, preview: Preview, user: str, resource: Resource, still_in: str
-) -> Iterator[Link]:
+) -> Iterator[AccessStep]:
     assert preview.sync is not None
     seen, account = preview.sync.snapshot, fold(resource.backend_id)
     standing = seen.accounts.get(account)
     if standing is None:
         said = f"The account {account} is not on the cluster {seen.cluster}: `rebuild` makes it again."
-        yield Link("account", "none", said)
+        yield AccessStep("account", "none", said)
         return
-    yield Link("account", f"{account} below {standing.parent}")
+    yield AccessStep("account", f"{account} below {standing.parent}")
     rows = sorted(row.partition or "all partitions" for row in seen.rows_of(account, user))
     if rows:
-        yield Link("association", f"{user} in {account} on {', '.join(rows)}", still_in)
+        yield AccessStep("association", f"{user} in {account} on {', '.join(rows)}", still_in)
     else:
-        yield Link("association", "none", _missing(preview, user, account, preview.sync.plans[0].case))
+        yield AccessStep("association", "none", _missing(preview, user, account, preview.sync.plans[0].case))
     default = seen.default_accounts.get(user)
     noted = "" if default == account else f" (not this one: jobs need `--account={account}`)"
-    yield Link("default account", f"{default}{noted}" if default else "none")
+    yield AccessStep("default account", f"{default}{noted}" if default else "none")
     yield from _qos_and_limits(site, seen, user, account, resource)
 
 
 def _missing(preview: Preview, user: str, account: str, case: ResourceCase) -> str:
-    """Say why somebody is not in an account, as the plan has it."""
+    """Return why a person is not in an account, as the plan has it."""
     if why := _withheld(preview, user):
         return f"{user} is not in {account}: {why}."
     if user not in case.members.wanted:
@@ -268,7 +261,7 @@ def _missing(preview: Preview, user: str, account: str, case: ResourceCase) -> s
 
 
 def _withheld(preview: Preview, user: str) -> str:
-    """Return why a planned step of somebody does not happen, empty where none is kept from happening."""
+    """Return why a planned step of a person does not happen, empty where none is kept from happening."""
     about = [a for a in preview.sync.actions if getattr(a, "user", "") == user] if preview.sync else []
     for plan in preview.held:
         if any(action in plan.actions for action in about):
@@ -281,34 +274,35 @@ def _withheld(preview: Preview, user: str) -> str:
 
 def _qos_and_limits(
     site: Site, seen: Snapshot, user: str, account: str, resource: Resource
-) -> Iterator[Link]:
+) -> Iterator[AccessStep]:
     standing = seen.accounts[account]
     qos = ", ".join(sorted(seen.qos_of(account))) or "none"
-    yield Link("QoS", f"{qos}; default {seen.default_qos_of(account) or 'none'}")
+    yield AccessStep("QoS", f"{qos}; default {seen.default_qos_of(account) or 'none'}")
     closed = ""
     if standing.submit_limit == 0:
         why = " (downscaled or paused in Waldur)" if resource.downscaled or resource.paused else ""
         closed = f"The account {account} takes no new jobs: GrpSubmitJobs is 0{why}."
-    yield Link("submission", "closed" if closed else "open", closed)
+    yield AccessStep("submission", "closed" if closed else "open", closed)
     limits = {**standing.limits}
     own = seen.user_limits.get((account, user), {})
     try:
         used = site.backend.observe(Scope(frozenset(), usage_of=frozenset({account}))).used.get(account, {})
     except BackendError:
         used = {}
-    told = ", ".join(f"{tres}={value}{_used(used, tres)}" for tres, value in sorted(limits.items()))
+    listed = ", ".join(
+        f"{tres}={value}{f' ({used[tres]} used)' if tres in used else ''}"
+        for tres, value in sorted(limits.items())
+    )
     spent = [tres for tres, value in sorted(limits.items()) if tres in used and used[tres] >= value]
     full = ""
     if spent:
         names = ", ".join(spent)
         full = f"The limit of {account} for {names} is used up: jobs wait until it is raised or usage decays."
-    yield Link("limits", told or "none", full)
+    yield AccessStep("limits", listed or "none", full)
     if own:
-        yield Link(f"limits of {user}", ", ".join(f"{tres}={value}" for tres, value in sorted(own.items())))
-
-
-def _used(used: dict[str, int] | object, tres: str) -> str:
-    return f" ({used[tres]} used)" if isinstance(used, dict) and tres in used else ""
+        yield AccessStep(
+            f"limits of {user}", ", ".join(f"{tres}={value}" for tres, value in sorted(own.items()))
+        )
 
 
 def _coming(preview: Preview, user: str) -> Iterator[str]:

@@ -21,7 +21,7 @@ from agent.core.model import Part, Resource, Snapshot
 from agent.core.policy import PolicyRules
 from agent.core.waldur_actions import OfferImport
 from agent.plan.policy.rules import PolicyContext
-from agent.plan.shared_limits import LimitRules, shown
+from agent.plan.shared_limits import LimitRules, for_waldur
 from agent.run import engine, gate
 from agent.run.engine import Work
 from agent.run.gate import Pass
@@ -49,14 +49,15 @@ class Importable:
 
 @dataclass(frozen=True)
 class ImportFacts:
-    """Accounts that could be offered. `before`: accounts that were offered before. `projects`: uuids by slug, empty for
-    none. `holders`: resources of all offerings by the account that they name.
-    """
+    """Accounts that could be offered."""
 
     snapshot: Snapshot
     found: Sequence[Importable]
+    # Accounts that were offered before.
     before: frozenset[str]
+    # Uuids by slug, empty for none.
     projects: Mapping[str, str]
+    # Resources of all offerings by the account that they name.
     holders: Mapping[str, Sequence[Resource]]
 
 
@@ -116,7 +117,7 @@ def run(site: Site, request_uuid: str) -> str:
         return said
     if isinstance(error, WaldurError) and imports.is_gone(error):
         return f"the request has moved on: {error}"
-    if not error.retryable and gate.may_tell(pass_.rules):
+    if not error.retryable and gate.may_report(pass_.rules):
         message = words_for_customers(error, with_details=site.exposes_details)
         imports.fail(site.client, request_uuid, message)
     raise error
@@ -133,7 +134,7 @@ def importable(
         parent = account.parent or ""
         slug = parent.removeprefix(prefix) if parent.startswith(prefix) else ""
         if slug and account.name not in taken and not snapshot.children_of(account.name):
-            yield Importable(account.name, slug, shown({}, account.limits, limits) or {})
+            yield Importable(account.name, slug, for_waldur({}, account.limits, limits) or {})
 
 
 def _answer(pass_: Pass, request_uuid: str) -> str:
@@ -144,7 +145,7 @@ def _answer(pass_: Pass, request_uuid: str) -> str:
         return f"the request is {state or 'in no known state'}: nothing to do"
     if rules.paused:
         raise OfferingPaused(f"the offering is paused {rules.paused_why}: the import request waits")
-    if not gate.may_tell(rules):
+    if not gate.may_report(rules):
         log.warning("import request %s is left as it is: mode %s", request_uuid, rules.mode)
         return f"mode {rules.mode}: the request is left as it is"
     if state == imports.SENT:
@@ -168,7 +169,7 @@ def _observe(site: Site, rules: PolicyRules) -> ImportFacts:
     named = (*(resource.backend_id for resource in known), *foreign.accounts)
     found = [each for each in importable(site, rules, snapshot, named) if each.account not in before]
     # A provider may not see every project, but those of its own resources.
-    # Servers of 2024 tell no slugs: then accounts of projects are named by uuid.
+    # Servers of 2024 report no slugs: then accounts of projects are named by uuid.
     projects = {tail: r.project_uuid for r in known for tail in (r.project_uuid, r.project_slug)}
     unknown = sorted({each.project_slug for each in found} - projects.keys())
     answers = pool.each(unknown, lambda slug: imports.project_with_slug(site.client, slug))

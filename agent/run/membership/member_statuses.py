@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""Tell Waldur how far each member of a resource is on the cluster, where the offering wants that and something of it
-has changed since it was told last.
+"""Report to Waldur how far each member of a resource is on the cluster, where the offering wants that and something of
+it has changed since the last report.
 """
 
 from __future__ import annotations
@@ -16,11 +16,12 @@ from agent.plan import posix_accounts
 from agent.run.engine import Work
 from agent.run.membership.planning import PlannedSync
 from agent.run.site import Site
-from agent.state import told_members
-from agent.state.told_members import Told
+from agent.state.hints import REPORTED_MEMBERS
 
 OPTION = "enable_membership_sync_status"
 
+# What was reported to Waldur: resource uuid -> person's uuid -> text.
+Reported = Mapping[str, dict[str, str]]
 # Why the cluster does not take a user, by account and name.
 Refused = Mapping[tuple[str, str], str]
 
@@ -32,14 +33,14 @@ def is_wanted(site: Site, plan: PlannedSync) -> bool:
 
 
 def news(site: Site, plan: PlannedSync, seen: Snapshot, refused: Refused) -> Sequence[ReportMembers]:
-    """Return what Waldur does not know yet of the members. Nothing, where nobody can tell what it knows."""
+    """Return what Waldur does not know yet of the members. Nothing, where it is unknown what it knows."""
     if not is_wanted(site, plan):
         return ()
-    told = told_members.of_offering(site.state_dir, site.offering.uuid)
-    return () if told is None else _news(plan, seen, refused, told)
+    reported = REPORTED_MEMBERS.all(site.state_dir, site.offering.uuid)
+    return () if reported is None else _news(plan, seen, refused, reported)
 
 
-def _news(plan: PlannedSync, seen: Snapshot, refused: Refused, told: Told) -> Sequence[ReportMembers]:
+def _news(plan: PlannedSync, seen: Snapshot, refused: Refused, reported: Reported) -> Sequence[ReportMembers]:
     waldur = plan.facts.waldur
     users = {user.user_uuid: user for user in posix_accounts.by_directory_name(waldur.users)}
     found = []
@@ -48,7 +49,7 @@ def _news(plan: PlannedSync, seen: Snapshot, refused: Refused, told: Told) -> Se
         if each.skipped or isinstance(team, WaldurError):
             continue
         own = {name: why for (account, name), why in refused.items() if account == each.account}
-        known = told.get(resource.uuid, {})
+        known = reported.get(resource.uuid, {})
         changed = tuple(
             status
             for status in planner.statuses(resource, team, users, seen.users_of(each.account), own)
@@ -59,33 +60,34 @@ def _news(plan: PlannedSync, seen: Snapshot, refused: Refused, told: Told) -> Se
     return found
 
 
-def tell(work: Work[PlannedSync], seen: Snapshot | None, refused: Refused) -> None:
-    """Send what Waldur does not know yet, and remember it. What it refuses for good is not sent again either."""
+def report(work: Work[PlannedSync], seen: Snapshot | None, refused: Refused) -> None:
+    """Send what Waldur does not know yet, and remember it. What it refuses permanently is not sent again either."""
     site, plan = work.site, work.plan
     if seen is None or not is_wanted(site, plan):
         return
-    told = told_members.of_offering(site.state_dir, site.offering.uuid)
-    if told is None:
+    reported = REPORTED_MEMBERS.all(site.state_dir, site.offering.uuid)
+    if reported is None:
         return
-    actions = _news(plan, seen, refused, told)
+    actions = _news(plan, seen, refused, reported)
     failed: Mapping[Action, WaldurError] = work.send(actions)
     if not site.client.if_supported(ReportMembers.feature):
         return
-    sent = {
-        action.resource: {each.person: planner.text(each) for each in action.statuses}
-        for action in actions
-        if work.allows(action) and not (action in failed and failed[action].retryable)
-    }
-    gone = list(_gone(plan, told))
-    if sent or gone:
-        told_members.write(site.state_dir, site.offering.uuid, sent, gone)
+    after = {resource: dict(persons) for resource, persons in reported.items()}
+    for action in actions:
+        if work.allows(action) and not (action in failed and failed[action].retryable):
+            sent = {each.person: planner.text(each) for each in action.statuses}
+            after.setdefault(action.resource, {}).update(sent)
+    for resource, person in _gone(plan, reported):
+        after[resource].pop(person)
+    after = {resource: persons for resource, persons in after.items() if persons}
+    REPORTED_MEMBERS.change(site.state_dir, site.offering.uuid, reported, after)
 
 
-def _gone(plan: PlannedSync, told: Told) -> Iterator[tuple[str, str]]:
-    """Yield the resources and persons whom nothing more is told of: who comes back is told of again."""
+def _gone(plan: PlannedSync, reported: Reported) -> Iterator[tuple[str, str]]:
+    """Yield the resources and persons of whom nothing more is reported: who comes back is reported again."""
     waldur = plan.facts.waldur
     listed = {resource.uuid for resource in (*waldur.resources, *waldur.in_progress)}
-    for resource, persons in told.items():
+    for resource, persons in reported.items():
         team = waldur.teams.get(resource)
         if resource not in listed:
             left = set(persons) if plan.is_whole and listed else set()

@@ -1,8 +1,12 @@
 # SPDX-License-Identifier: MIT
 """Members: every allocation keeps the members, state, limits and place that Waldur says it has.
 
-observe and refine (`reading`) -> plan (`planning`) -> portions of changes, read back, reports to Waldur. A resource is
-set erred only for a lasting fault of its own, and only while its account exists; an outage sets none erred.
+observe -> plan (`planning`) -> refine -> portions of changes, read back, reports to Waldur. A resource is set erred
+only for a lasting fault of its own, and only while its account exists; an outage sets none erred.
+
+Removals are confirmed: before a member is removed, each resource's own team is read from Waldur. A person may have
+joined while the cluster was read, and a fault of the bulk listing must not remove members. Only then are the jobs of
+those accounts read: an idle pass does not pay for it.
 """
 
 from __future__ import annotations
@@ -24,11 +28,11 @@ from agent.core.actions import (
     AllowSubmission,
     BlockSubmission,
     ClusterAction,
-    Kind,
+    ObjectKind,
     RemoveMember,
     SetQos,
+    objects_made,
     only,
-    things_made,
 )
 from agent.core.directory_actions import BeginDeletion
 from agent.core.errors import (
@@ -43,7 +47,7 @@ from agent.core.errors import (
     SiteAgentError,
     WaldurError,
 )
-from agent.core.model import Deletion, Part, Snapshot
+from agent.core.model import Deletion, Part, ResourceState, Snapshot
 from agent.core.plans import Outcome, Plan
 from agent.core.waldur_actions import (
     FailResource,
@@ -56,17 +60,18 @@ from agent.plan.membership import ResourcePlan
 from agent.plan.policy.gate import Decision
 from agent.plan.policy.rules import Why
 from agent.plan.provider_groups import DirectoryNames
-from agent.run import gate, ownership
+from agent.run import gate, ownership, waldur_facts
 from agent.run.engine import Mode, Portion, Work
 from agent.run.gate import Pass
 from agent.run.handed_on import AccountsInStep, NamedPeople, PeopleLeaving
-from agent.run.membership import afterwards, member_statuses, planning, reading
+from agent.run.membership import member_statuses, planning
 from agent.run.membership.planning import PlannedSync, SyncFacts
 from agent.run.results import ResourceResult, Result, postponed
-from agent.state import blocked, cluster_usernames, hierarchy_names, ledger
+from agent.run.site import Site
+from agent.state import blocked, cluster_usernames, hierarchy_names, ledger, listings
 from agent.waldur import resources
 from agent.waldur.client import WaldurClient
-from backends.base import NAMES, Few, Paced, Scope
+from backends.base import NAMES, Paced, Reread, Scope
 
 # One portion is written and read back in well under a minute, as a load file of so many accounts is. Where the backend
 # expects more seconds than these, it is made smaller: a task that is ended by its time limit has noted nothing of it.
@@ -82,47 +87,100 @@ Item = TypeVar("Item")
 
 
 class Members(Mode[SyncFacts, PlannedSync]):
-    """The resources of a pass, and the errors so far, by resource uuid.
-
-    `errors` keep a resource from being in step; `faults` are lasting ones of its own. `_left_out`: members whom the
-    cluster refuses; they are reported, and the resource is not set erred for them. `seen`: the cluster as it was read
-    last, None where that is not known. `unremovable`: why users cannot be removed, by name; `unjoinable`: why they
-    cannot be added, by account and name.
-    """
+    """The resources of a pass, and the errors so far, by resource uuid."""
 
     key = PassMode.MEMBERSHIP_SYNC
 
     def __init__(self, run: Pass) -> None:
         super().__init__(run)
         self._now = datetime.now(UTC)
+        # They keep a resource from being in step.
         self.errors: dict[str, SiteAgentError] = {}
+        # Lasting ones of the resource itself.
         self.faults: dict[str, SiteAgentError] = {}
-        self._left_out: dict[str, SiteAgentError] = {}
+        # Members whom the cluster refuses: they are reported, and the resource is not set erred for them.
+        self._skipped: dict[str, SiteAgentError] = {}
         self._withheld: frozenset[Action] = frozenset()
+        # The cluster as it was read last, None where that is not known.
         self.seen: Snapshot | None = None
+        # Why users cannot be removed, by name.
         self.unremovable: dict[str, SiteAgentError] = {}
+        # Why users cannot be added, by account and name.
         self.unjoinable: dict[tuple[str, str], str] = {}
         self._metadata: Mapping[str, Mapping[str, Any]] = {}
         self.requests = {ReportMetadata: self._set_metadata}
 
     def observe(self) -> SyncFacts:
-        return reading.observe(self.run)
+        """Read Waldur and the cluster, each once; without resources no cluster. Raises SiteAgentError."""
+        run = self.run
+        site, scope, read = self.site, run.scope, waldur_facts.read(run)
+        if read.cluster is None:
+            snapshot = Snapshot(site.backend.cluster, complete=frozenset({Part.ACCOUNTS, Part.ASSOCIATIONS}))
+        else:
+            snapshot = read.cluster
+        if (named := run.result(NamedPeople)) is not None:
+            read = replace(read, users=named.users, names_unknown=named.unknown)
+        foreign = ledger.of_others(site.state_dir, site.backend.cluster, site.offering.uuid, site.neighbours)
+        # Without resources the cluster was not read: it is unknown who is in an account that an order is at work on.
+        # Nor is it known of people who may have another name there.
+        is_known = bool(read.resources or not read.in_progress) and not read.names_unknown
+        return SyncFacts(
+            read,
+            snapshot,
+            waldur_facts.sync_rules(site, read, unrecorded=foreign.unrecorded),
+            site.backend.canonical,
+            foreign=foreign.accounts,
+            blocked=blocked.by_account(site.state_dir, site.offering.uuid),
+            lost=None if scope.is_everything else (),
+            is_whole=scope.is_everything,
+            known_names=cluster_usernames.of_offering(site.state_dir, site.offering.uuid),
+            ends_users=scope.is_everything and is_known and site.client.if_supported(BeginDeletion.feature),
+        )
 
     def plan(self, facts: SyncFacts) -> PlannedSync:
         return planning.plan(facts)
 
     def refine(self, facts: SyncFacts, plan: PlannedSync) -> SyncFacts | None:
-        return reading.refine(self.run, facts, plan)
+        """Confirm the removals of a plan: return the facts with the teams, jobs and other holders of the accounts that
+        members would leave, the used amounts of limits that would be lowered, the QoS and partitions of the cluster
+        where members would get some, and the holders of lost accounts. None when nothing is to be confirmed.
+
+        Raises SiteAgentError.
+        """
+        site, more = self.site, facts
+        if leaving := plan.leaving - facts.confirmed:
+            concerned = [r for r in facts.waldur.resources if fold(r.backend_id) in leaving]
+            more = replace(
+                more,
+                waldur=waldur_facts.confirm_people(site, facts.waldur, concerned),
+                confirmed=facts.confirmed | leaving,
+                holders={**facts.holders, **_other_holders(site, plan, leaving)},
+            )
+        usage_of = gate.unknown_usage(self.run.rules, plan) - facts.usage_asked
+        if leaving or usage_of:
+            seen = site.backend.observe(Scope(frozenset(), jobs_of=leaving, usage_of=usage_of))
+            snapshot = facts.snapshot.with_usage(seen)
+            more = replace(more, snapshot=snapshot, usage_asked=facts.usage_asked | usage_of)
+        if names := plan.used_names - facts.names_asked:
+            seen = site.backend.observe(Scope(frozenset(), names=names))
+            asked = facts.names_asked | names
+            more = replace(more, snapshot=more.snapshot.with_names(seen), names_asked=asked)
+        if facts.lost is None and (lost := facts.lost_accounts()):
+            holders = resources.holders_of_each(
+                site.client, [claim.account for claim in lost], everywhere=True
+            )
+            more = replace(more, lost=tuple(claim for claim in lost if holders.get(claim.account, []) == []))
+        return None if more is facts else more
 
     def resume(self, plan: PlannedSync) -> PlannedSync:
-        """Raise PassUnfinished where somebody would be removed whom a plan by the directory's names of now keeps."""
+        """Raise PassUnfinished where a member would be removed whom a plan by the directory's names of now keeps."""
         named, removals = self.run.result(NamedPeople), frozenset(only(RemoveMember, plan.actions))
         if named is None or not removals:
             return plan
-        facts, unknown = plan.facts, plan.facts.rules.nobody_leaves or named.unknown
+        facts, unknown = plan.facts, plan.facts.rules.no_removal_reason or named.unknown
         waldur = replace(facts.waldur, users=named.users, names_unknown=named.unknown)
         again = planning.plan(
-            replace(facts, waldur=waldur, rules=replace(facts.rules, nobody_leaves=unknown))
+            replace(facts, waldur=waldur, rules=replace(facts.rules, no_removal_reason=unknown))
         )
         if not removals <= frozenset(again.actions):
             raise PassUnfinished(
@@ -147,15 +205,19 @@ class Members(Mode[SyncFacts, PlannedSync]):
         self._withheld = frozenset([*held, *refused])
 
     def announce(self, work: SyncWork) -> PlannedSync | None:
-        """Remember which accounts the offering names, for the others of the cluster; log notes on resources once. Tell
-        Waldur whose deletion begins; return the plan as it is after that.
+        """Remember which listings Waldur has, and which accounts the offering names, for the others of the cluster; log
+        notes on resources once. Report to Waldur whose deletion begins; return the plan as it is after that.
         """
         site, plan = work.site, work.plan
+        if news := plan.facts.waldur.listings:
+            listings.write(site.state_dir, site.offering.uuid, site.client.url, news)
         self.take_up(plan, work.decision)
         if plan.unmanaged:
             work.report.notes.append(plan.unmanaged)
-        if plan.facts.rules.nobody_leaves:
-            work.report.notes.append(f"nobody is removed from any account: {plan.facts.rules.nobody_leaves}")
+        if plan.facts.rules.no_removal_reason:
+            work.report.notes.append(
+                f"no member is removed from any account: {plan.facts.rules.no_removal_reason}"
+            )
         which = (site.state_dir, site.backend.cluster)
         is_first = not ledger.of_offering(*which, site.offering.uuid)
         if plan.is_whole and (is_first or gate.is_known(work.run, self.key, plan)):
@@ -172,7 +234,7 @@ class Members(Mode[SyncFacts, PlannedSync]):
         for each in plan.plans:
             resource = each.case.resource
             notes = (*((each.skipped,) if each.skipped else ()), *each.notes)
-            if notes and site.cache.logged.get(resource.uuid) != notes:
+            if site.cache.said.news(resource.uuid, *notes):
                 log.warning(
                     "resource %s (%s, account %s): %s",
                     resource.uuid,
@@ -181,7 +243,6 @@ class Members(Mode[SyncFacts, PlannedSync]):
                     "; ".join(notes),
                     extra={"resource": resource.uuid, "account": each.account},
                 )
-            site.cache.logged[resource.uuid] = notes
         return _begun_deletions(work)
 
     def portions(self, work: SyncWork) -> Iterator[Portion]:
@@ -242,8 +303,8 @@ class Members(Mode[SyncFacts, PlannedSync]):
         """
         blocked.note(self.site.state_dir, self.site.offering.uuid, outcomes)
         first = work.plan.snapshot
-        few = None if self.seen is None else Few.touched(self.seen, portion.actions)
-        seen = self.site.backend.observe(Scope(READ_BACK, few=few))
+        reread = None if self.seen is None else Reread.touched(self.seen, portion.actions)
+        seen = self.site.backend.observe(Scope(READ_BACK, reread=reread))
         # What cannot have changed is taken from the first snapshot.
         unchanged = (first.complete & {Part.TRES, *NAMES}) - seen.complete
         if Part.QOS not in seen.complete:
@@ -269,19 +330,21 @@ class Members(Mode[SyncFacts, PlannedSync]):
         again: ResourcePlan,
         failed: Mapping[Action, SiteAgentError],
     ) -> None:
-        """Note why the resource is not in step. An account that is gone meanwhile is no fault, and neither is an action
-        that the cluster did in part for good (DoneInPart).
+        """Note why the resource is not in step. An account that is gone since then is no fault, and neither is an
+        action of which no later pass will do more (DoneInPart).
         """
         uuid = plan.case.resource.uuid
-        settled = {action for action, error in failed.items() if isinstance(error, DoneInPart)}
-        own = set(plan.actions) - settled
-        left = {a for a in again.cluster_actions() if a in portion.actions and a not in settled}
+        final = {action for action, error in failed.items() if isinstance(error, DoneInPart)}
+        own = set(plan.actions) - final
+        left = {a for a in again.cluster_actions() if a in portion.actions and a not in final}
         errors = {a: failed[a] for a in portion.actions if a in own and a in failed}
         lasting = {action: error for action, error in errors.items() if not error.retryable}
         if again.skipped:
-            self.errors.setdefault(uuid, NotApplied(f"the cluster changed meanwhile: {again.skipped}"))
+            self.errors.setdefault(
+                uuid, NotApplied(f"the cluster has changed since the plan was made: {again.skipped}")
+            )
         elif (refused := _refused_members(errors, left)) and _is_in_use(plan, again):
-            self._left_out[uuid] = refused
+            self._skipped[uuid] = refused
         elif lasting:
             self.errors.setdefault(uuid, next(iter(lasting.values())))
             if fault := _first_fault(lasting):
@@ -307,7 +370,7 @@ class Members(Mode[SyncFacts, PlannedSync]):
             work.report.resources.append(result)
         for uuid, error in work.plan.unread.items():
             work.report.resources.append(ResourceResult(uuid, postponed(error), "", str(error), error))
-        member_statuses.tell(work, self.seen, self.unjoinable)
+        member_statuses.report(work, self.seen, self.unjoinable)
 
     def leave(self, work: SyncWork) -> None:
         """Leave the accounts in step, and who is to be deleted; what concerns the whole offering after a whole pass."""
@@ -315,11 +378,11 @@ class Members(Mode[SyncFacts, PlannedSync]):
         facts, seen = plan.facts, self.seen
         if not run.applies:
             self.take_up(plan, work.decision)
-            facts, seen = afterwards.expected(work)
-        desired = afterwards.desired_groups(plan, work.decision, self.errors)
+            facts, seen = planning.expected(work)
+        desired = planning.desired_groups(plan, work.decision, self.errors)
         if desired.names() or desired.users:
             run.leave(AccountsInStep(desired, frozenset(desired.users), is_whole=plan.is_whole))
-        leaving = afterwards.departures_of(facts, seen, self.unremovable) if seen is not None else ()
+        leaving = planning.departures_of(facts, seen, self.unremovable) if seen is not None else ()
         if seen is not None and leaving and gate.is_known(run, self.key, plan):
             run.leave(PeopleLeaving(leaving, facts.waldur.offering, seen))
         run.leave(plan.facts.waldur)
@@ -327,8 +390,8 @@ class Members(Mode[SyncFacts, PlannedSync]):
             run.leave(DirectoryNames(plan.facts.waldur.users, plan.facts.waldur.names_unknown))
 
     def shows(self, work: SyncWork) -> Sequence[Action]:
-        """Return the changes, how resources end, and what Waldur would be told of members. The last sync is left out:
-        that it gets older is no difference.
+        """Return the changes, how resources end, and what would be reported to Waldur of members. The last sync is
+        skipped: that it gets older is no difference.
         """
         plan, allowed = work.plan, work.decision.allowed
         endings = [
@@ -365,9 +428,9 @@ class Members(Mode[SyncFacts, PlannedSync]):
         }
         claims = [claim for claim in work.plan.facts.lost or () if work.allows(claim)]
         reports = [action for several in wanted.values() for action in several]
-        shown = [action.resource for action in only(ReportMetadata, reports) if work.allows(action)]
+        listed = [action.resource for action in only(ReportMetadata, reports) if work.allows(action)]
         with suppress(WaldurError):  # then each is read by itself
-            self._metadata = resources.metadata_of(self.site.client, shown)
+            self._metadata = resources.metadata_of(self.site.client, listed)
         failed = work.send([*claims, *reports])
         for uuid, actions in wanted.items():
             if error := next((failed[action] for action in actions if action in failed), None):
@@ -391,7 +454,7 @@ class Members(Mode[SyncFacts, PlannedSync]):
             return
         waits = not self._withheld.isdisjoint(plan.actions)
         for action in membership.closing(plan, sync.facts.rules, self._now, fault=fault):
-            # A resource with actions that wait for an approval, or that the mode leaves out, is not marked OK.
+            # A resource with actions that wait for an approval, or that the mode skips, is not marked OK.
             is_early = waits and isinstance(action, MarkResourceOk)
             if not is_early and self.site.client.if_supported(action.feature):
                 yield action
@@ -404,13 +467,34 @@ class Members(Mode[SyncFacts, PlannedSync]):
             return ResourceResult(uuid, postponed(error), account, str(error), error)
         if plan.skipped:
             return ResourceResult(uuid, Result.WAITING, account, plan.skipped)
-        if refused := self._left_out.get(uuid):
+        if refused := self._skipped.get(uuid):
             return ResourceResult(uuid, Result.STUCK, account, str(refused), refused)
         if action := next((action for action in plan.actions if action in self._withheld), None):
             return ResourceResult(uuid, Result.WAITING, account, work.decision.reason(action))
         if count := len(_allowed(work, plan)):
             return ResourceResult(uuid, Result.DONE, account, f"{count} change{'s' if count > 1 else ''}")
         return None
+
+
+def _other_holders(site: Site, plan: PlannedSync, leaving: frozenset[str]) -> dict[str, str]:
+    """Ask Waldur which of the accounts that members leave are named by resources outside of this plan, of all
+    offerings that the token sees. Return the holder by account.
+    """
+    concerned = [each for each in plan.plans if each.account in leaving]
+    spelled = {
+        name: each.account for each in concerned for name in (each.account, each.case.resource.backend_id)
+    }
+    inside = {each.case.resource.uuid for each in plan.plans}
+    found = {}
+    for name, holders in resources.holders_of_each(site.client, spelled, everywhere=True).items():
+        if isinstance(holders, WaldurError):
+            found[spelled[name]] = f"whoever does ({holders})"
+            continue
+        for holder in holders:
+            is_over = holder.state is ResourceState.TERMINATED or holder.offering_uuid in site.elsewhere
+            if holder.uuid not in inside and not is_over:
+                found[spelled[name]] = f"resource {holder.uuid}"
+    return found
 
 
 def _new_hierarchy_names(plan: PlannedSync) -> dict[str, str]:
@@ -429,8 +513,8 @@ def _new_hierarchy_names(plan: PlannedSync) -> dict[str, str]:
 
 
 def _begun_deletions(work: SyncWork) -> PlannedSync | None:
-    """Tell Waldur whose account is deleted now, before anybody is removed from anything. Return the plan without those
-    whom it has taken back meanwhile; None where there is nobody to tell of.
+    """Report to Waldur whose account is deleted now, before any removal. Return the plan without those
+    whom it has readmitted since; None where there is none to report.
     """
     facts, allowed = work.plan.facts, frozenset(work.decision.allowed)
     due = [each for each in work.plan.openings if departures.due(each, work.plan.actions, allowed)]
@@ -446,7 +530,7 @@ def _begun_deletions(work: SyncWork) -> PlannedSync | None:
         replace(user, state=Deletion.DELETING) if user.uuid in begun else user for user in facts.waldur.users
     ]
     return planning.plan(
-        replace(facts, waldur=replace(facts.waldur, users=users), taken_back=facts.taken_back | kept)
+        replace(facts, waldur=replace(facts.waldur, users=users), readmitted=facts.readmitted | kept)
     )
 
 
@@ -462,7 +546,7 @@ def _portion(work: SyncWork, actions: Iterable[Action]) -> Portion:
 
 def _is_in_use(plan: ResourcePlan, again: ResourcePlan) -> bool:
     """Return whether the account has a wanted member: then a refusal is about the others, not about the account."""
-    missing = {thing.of for thing in things_made(again.actions, Kind.MEMBER)}
+    missing = {thing.of for thing in objects_made(again.actions, ObjectKind.MEMBER)}
     return plan.spec is not None and bool(set(plan.spec.members) - missing)
 
 
@@ -474,7 +558,7 @@ def _is_fault(error: SiteAgentError) -> bool:
 def _refused_members(
     errors: Mapping[Action, SiteAgentError], left: Set[ClusterAction]
 ) -> MemberRefused | None:
-    """Return the refusals of single members for good, where nothing else of the resource failed or is left."""
+    """Return the final refusals of single members, where nothing else of the resource failed or is left."""
     refused = {
         action: errors[action]
         for action in only(AddMember, errors)
@@ -483,7 +567,7 @@ def _refused_members(
     if not refused or len(refused) != len(errors) or not left <= set(refused):
         return None
     return MemberRefused(
-        f"left out: {'; '.join(f'{action.user}: {error}' for action, error in refused.items())}"
+        f"skipped: {'; '.join(f'{action.user}: {error}' for action, error in refused.items())}"
     )
 
 
@@ -499,8 +583,8 @@ def _first_fault(errors: Mapping[Action, SiteAgentError]) -> BackendError | None
 
 def _reports(work: SyncWork, plan: ResourcePlan) -> Iterator[WaldurAction]:
     """Yield what Waldur is to show; a QoS or a state only where it has been set."""
-    shown = SetQos | BlockSubmission | AllowSubmission
-    unset = any(isinstance(action, shown) and not work.allows(action) for action in plan.actions)
+    states = SetQos | BlockSubmission | AllowSubmission
+    unset = any(isinstance(action, states) and not work.allows(action) for action in plan.actions)
     for action in plan.actions:
         if isinstance(action, WaldurAction) and not (unset and isinstance(action, ReportMetadata)):
             yield action

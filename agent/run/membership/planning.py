@@ -10,14 +10,15 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from agent.core.account_names import fold
-from agent.core.actions import Action, AddMember, only
+from agent.core.actions import Action, AddMember, ClusterAction, RemoveMember, only
 from agent.core.association_actions import SetMemberQos
 from agent.core.directory_actions import BeginDeletion
-from agent.core.errors import PlanRefused, WaldurError
-from agent.core.members import NOBODY, ProjectAccounts
+from agent.core.errors import PlanRefused, SiteAgentError, WaldurError
+from agent.core.members import NO_MEMBERS, ProjectAccounts
 from agent.core.model import (
     AccountSpec,
     AllocationSpec,
+    Deletion,
     OfferingUser,
     OrderType,
     Part,
@@ -26,11 +27,14 @@ from agent.core.model import (
     Snapshot,
 )
 from agent.core.waldur_actions import ClaimAccount
-from agent.plan import allocations, departures, lost_backend_ids, membership, posix_accounts
-from agent.plan.members import desired_members
-from agent.plan.membership import MembershipRules, ResourceCase, ResourcePlan
+from agent.plan import allocations, departures, lost, membership, posix_accounts
+from agent.plan.departures import Departure
+from agent.plan.groups import DesiredGroups
+from agent.plan.lost import require_accounts
+from agent.plan.membership import MembershipRules, ResourceCase, ResourcePlan, desired_members
+from agent.plan.policy.gate import Decision
 from agent.plan.policy.rules import PolicyContext
-from agent.plan.rebuild import require_accounts
+from agent.run.engine import Work
 from agent.run.waldur_facts import MembershipFacts, limits_by_username, named_accounts
 
 Spec = AllocationSpec | PlanRefused
@@ -40,38 +44,40 @@ SHOWN = 5
 
 @dataclass(frozen=True)
 class SyncFacts:
-    """What was read for a membership pass: Waldur, the cluster, and the remembered state.
-
-    `canonical`: returns a desired state in the cluster's spelling. `foreign`: accounts that other offerings name, with
-    the name of one. `blocked`: members by account who were blocked to remove them. `confirmed`: accounts whose removals
-    Waldur has confirmed; `holders`: those of them that resources outside of this pass name, too. `lost`: accounts to be
-    written to resources whose backend id Waldur has lost, None before they were looked for. `usage_asked`: accounts
-    whose used amounts were asked for. `names_asked`: the lists of QoS and partitions that were, too. `is_whole`: the
-    facts are about all resources of the offering. `ends_users`: the deletion of offering users is carried on, but for
-    those `taken_back` (by uuid), whom Waldur did not let begin. `known_names`: by the person's uuid, the username under
-    which they were last in step.
-    """
+    """What was read for a membership pass: Waldur, the cluster, and the remembered state."""
 
     waldur: MembershipFacts
     snapshot: Snapshot
     rules: MembershipRules
+    # Returns a desired state in the cluster's spelling.
     canonical: Callable[[AllocationSpec, Snapshot], AllocationSpec]
+    # Accounts that other offerings name, with the name of one.
     foreign: Mapping[str, str] = field(default_factory=dict)
+    # Members by account who were blocked to remove them.
     blocked: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    # Accounts whose removals Waldur has confirmed.
     confirmed: frozenset[str] = frozenset()
+    # Confirmed accounts that resources outside of this pass name, too.
     holders: Mapping[str, str] = field(default_factory=dict)
+    # Accounts to be written to resources whose backend id Waldur has lost, None before they were looked for.
     lost: tuple[ClaimAccount, ...] | None = None
+    # Accounts whose used amounts were asked for.
     usage_asked: frozenset[str] = frozenset()
+    # The lists of QoS and partitions that were asked for, too.
     names_asked: frozenset[Part] = frozenset()
+    # The facts are about all resources of the offering.
     is_whole: bool = True
+    # The deletion of offering users is carried on, but for those who are readmitted.
     ends_users: bool = False
-    taken_back: frozenset[str] = frozenset()
+    # Users, by uuid, whose deletion Waldur did not let begin.
+    readmitted: frozenset[str] = frozenset()
+    # By the person's uuid, the username under which they were last in step.
     known_names: Mapping[str, str] = field(default_factory=dict)
 
     @cached_property
     def departing(self) -> Sequence[OfferingUser]:
         """Return the offering users who leave all accounts now, for Waldur wants theirs deleted."""
-        return departures.departing(self.waldur.users, self.taken_back) if self.ends_users else ()
+        return departures.departing(self.waldur.users, self.readmitted) if self.ends_users else ()
 
     @cached_property
     def named(self) -> frozenset[str]:
@@ -90,30 +96,30 @@ class SyncFacts:
     def lost_accounts(self) -> list[ClaimAccount]:
         """Return accounts that may belong to resources without a backend id; Waldur has to say who else names them."""
         taken = self.named | frozenset(self.foreign)
-        return lost_backend_ids.claims(self.waldur.resources, self.rules.offering, self.snapshot, taken)
+        return lost.claims_of_lost_ids(self.waldur.resources, self.rules.offering, self.snapshot, taken)
 
 
 @dataclass(frozen=True)
 class PlannedSync:
-    """The plans of a pass and the facts that they were made from. By resource uuid: `unread` where its team could not
-    be read, `refused` where what Waldur says of it can never be on the cluster.
-    """
+    """The plans of a pass and the facts that they were made from."""
 
     facts: SyncFacts
     plans: Sequence[ResourcePlan]
+    # By resource uuid; refused where what Waldur says of it can never be on the cluster.
     specs: Mapping[str, Spec]
+    # By resource uuid: its team could not be read.
     unread: Mapping[str, WaldurError] = field(default_factory=dict)
 
     @cached_property
     def actions(self) -> tuple[Action, ...]:
         actions = (action for plan in self.plans for action in plan.actions)
-        told = [*(self.facts.lost or ()), *self.openings]
-        return tuple(dict.fromkeys([*told, *membership.in_order(actions)]))
+        first = [*(self.facts.lost or ()), *self.openings]
+        return tuple(dict.fromkeys([*first, *membership.in_order(actions)]))
 
     @cached_property
     def openings(self) -> Sequence[BeginDeletion]:
-        """Return what Waldur is told of those who are to be removed for good, before they are. Who is in an account
-        that is left as it is now, and is removed from none, waits.
+        """Return what is reported to Waldur of those who are to be removed permanently, before they are. Who is in an
+        account that is left as it is now, and is removed from none, waits.
         """
         gone = membership.leavers(action for plan in self.plans for action in plan.actions)
         removed = set(map(fold, gone))
@@ -123,18 +129,18 @@ class PlannedSync:
     @cached_property
     def unmanaged(self) -> str:
         """Return whom the site's setting keeps in accounts though Waldur does not know them, in words; empty where
-        nobody is.
+        there is none.
         """
         kept = {plan.account: plan.unmanaged for plan in self.plans if plan.unmanaged}
         if not kept:
             return ""
-        shown = [f"{account}: {', '.join(sorted(users)[:SHOWN])}" for account, users in sorted(kept.items())]
+        lines = [f"{account}: {', '.join(sorted(users)[:SHOWN])}" for account, users in sorted(kept.items())]
         people = len(frozenset[str]().union(*kept.values()))
         more = "; ..." if len(kept) > SHOWN or any(len(users) > SHOWN for users in kept.values()) else ""
         return (
             f"{people} user{'s' if people > 1 else ''} whom Waldur does not know stay{'' if people > 1 else 's'} in "
             f"{len(kept)} account{'s' if len(kept) > 1 else ''} (preserve_unmanaged_backend_users): "
-            f"{'; '.join(shown[:SHOWN])}{more}"
+            f"{'; '.join(lines[:SHOWN])}{more}"
         )
 
     @property
@@ -166,9 +172,9 @@ class PlannedSync:
             deliberate=frozenset(closed),
             renamed=self.renamed,
             has_gaps=bool(
-                self.unread or self.facts.rules.nobody_leaves or self.facts.waldur.accounts is None
+                self.unread or self.facts.rules.no_removal_reason or self.facts.waldur.accounts is None
             ),
-            sees_nothing=not (self.facts.waldur.resources or self.facts.waldur.in_progress),
+            waldur_is_empty=not (self.facts.waldur.resources or self.facts.waldur.in_progress),
         )
 
     @cached_property
@@ -208,12 +214,12 @@ class PlannedSync:
 
     @cached_property
     def leaving(self) -> frozenset[str]:
-        """Return the accounts that somebody leaves."""
+        """Return the accounts that members leave."""
         return membership.leaving_accounts(self.plans)
 
     @property
     def used_names(self) -> frozenset[Part]:
-        """Return the lists that tell whether the cluster has the QoS and partitions that members would get."""
+        """Return the lists that show whether the cluster has the QoS and partitions that members would get."""
         joins = only(AddMember, self.actions)
         used = {Part.PARTITIONS: any(action.partitions for action in joins)}
         used |= {Part.QOS: bool(only(SetMemberQos, self.actions)) or any(action.qos for action in joins)}
@@ -241,8 +247,8 @@ def plan(facts: SyncFacts) -> PlannedSync:
 
 
 def accounts_left(facts: SyncFacts, seen: Snapshot, username: str) -> frozenset[str]:
-    """Return the accounts of the offering that a leaver of this name on the cluster has to leave yet. Where somebody
-    else of the same name belongs, that one stays.
+    """Return the accounts of the offering that a leaver of this name on the cluster has to leave yet. Where another
+    person of the same name belongs, that one stays.
     """
     name = fold(username)
     inside = seen.accounts_of(name) & facts.named if name else frozenset()
@@ -252,7 +258,7 @@ def accounts_left(facts: SyncFacts, seen: Snapshot, username: str) -> frozenset[
 def cases(facts: SyncFacts) -> tuple[list[ResourceCase], dict[str, WaldurError]]:
     """Return each resource that names an account with its people, and the failed reads of teams by resource uuid."""
     waldur = facts.waldur
-    # Who waits for a new name goes on under the old one: nobody could log in with the new one yet.
+    # Who waits for a new name goes on under the old one: the new one cannot log in yet.
     people = posix_accounts.by_directory_name(waldur.users)
     users = {user.user_uuid: user for user in people}
     named = [resource for resource in waldur.resources if resource.backend_id]
@@ -261,7 +267,7 @@ def cases(facts: SyncFacts) -> tuple[list[ResourceCase], dict[str, WaldurError]]
     also |= {**facts.foreign, **facts.holders}
     names = frozenset(fold(user.username) for user in (*waldur.users, *people))
     departing = frozenset(user.uuid for user in facts.departing)
-    # By their entries these names are theirs, whomever Waldur has given them to meanwhile.
+    # By their entries these names are theirs, whomever Waldur has given them to since.
     leaving = frozenset(fold(user.directory_name) for user in facts.departing if user.directory_name)
     no_orders: frozenset[OrderType] = frozenset()
     found = []
@@ -292,7 +298,7 @@ def cases(facts: SyncFacts) -> tuple[list[ResourceCase], dict[str, WaldurError]]
                 if waldur.user_limits is None
                 else limits_by_username(waldur.user_limits.get(resource.uuid, {}), people),
                 also_named_by=also.get(account, ""),
-                blocked=facts.blocked.get(account, NOBODY),
+                blocked=facts.blocked.get(account, NO_MEMBERS),
             )
         )
     return found, unread
@@ -324,3 +330,70 @@ def _spec(case: ResourceCase, facts: SyncFacts) -> Spec:
         return facts.canonical(desired, snapshot)
     except PlanRefused as refused:
         return refused
+
+
+def expected(work: Work[PlannedSync]) -> tuple[SyncFacts, Snapshot]:
+    """Return what a pass would find afterwards, if all goes well that is allowed: whose deletion has begun, and who is
+    in which account.
+    """
+    facts, allowed, seen = work.plan.facts, work.decision.allowed, work.plan.snapshot
+    begun = {action.offering_user for action in only(BeginDeletion, allowed)}
+    users = [replace(u, state=Deletion.DELETING) if u.uuid in begun else u for u in facts.waldur.users]
+    names = {fold(user.cluster_name) for user in facts.departing}
+    for action in only(RemoveMember, allowed):
+        if fold(action.user) in names:
+            seen = action.applied_to(seen)
+    return replace(facts, waldur=replace(facts.waldur, users=users)), seen
+
+
+def departures_of(
+    facts: SyncFacts, seen: Snapshot, unremovable: Mapping[str, SiteAgentError]
+) -> Sequence[Departure]:
+    """Return the people whose deletion Waldur wants and that has not ended, with the accounts of the offering that they
+    are still in, and that are not those of another person of the same name.
+    """
+    leaving = [user for user in facts.departing if user.state in departures.UNDER_WAY]
+    if not leaving:
+        return []
+    left = {user.uuid: accounts_left(facts, seen, user.cluster_name) for user in leaving}
+    # Whose deletion has not begun may still stay, but for those who are in nothing that could keep them.
+    others = (user for user in facts.waldur.users if user.uuid not in left or left[user.uuid])
+    staying = departures.staying_names(others, facts.readmitted).union(*facts.belonging.values())
+
+    def departure(user: OfferingUser) -> Departure:
+        name, inside = fold(user.cluster_name), left[user.uuid]
+        fault = unremovable.get(name) or (None if inside else departures.unknown_entry(user))
+        return Departure(user, inside, fault, is_shared=name in staying)
+
+    return [departure(user) for user in leaving]
+
+
+def desired_groups(
+    sync: PlannedSync, decision: Decision, errors: Mapping[str, SiteAgentError]
+) -> DesiredGroups:
+    """Return the groups of the accounts that are in step, and ours. `errors`: of those that are not, by resource uuid.
+
+    A group is complete where only the wanted members are in the account: others may then leave the group.
+    """
+    in_step = [
+        plan
+        for plan in sync.plans
+        if plan.spec and plan.case.resource.uuid not in errors and decision.ledger.is_ours(plan.account)
+    ]
+    members: dict[str, frozenset[str]] = {}
+    for plan in in_step:
+        own = plan.spec.members if plan.spec else ()
+        members[plan.account] = members.get(plan.account, frozenset()).union(own)
+    held = {a.account for p in decision.held for a in p.actions if isinstance(a, ClusterAction)}
+    complete = set()
+    for plan in in_step:
+        case = plan.case
+        unclear = case.members.unclear(case.members.stale(sync.snapshot.users_of(plan.account)))
+        may_stay = case.members.kept or unclear or sync.facts.rules.no_removal_reason
+        is_shared = case.also_named_by or case.shared_with
+        if plan.account not in held and case.members.complete and not may_stay and not is_shared:
+            complete.add(plan.account)
+    known = None
+    if sync.facts.rules.keeps_unmanaged:
+        known = frozenset[str]().union(*{plan.case.members.known for plan in in_step})
+    return DesiredGroups(members, complete=complete, known=known)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """Making accounts again that Waldur names and the cluster has lost, through the loop and only with an approval.
 
-For a site that lost its accounting database, and for single accounts when somebody forces a sync in Waldur. What
+For a site that lost its accounting database, and for single accounts when a person forces a sync in Waldur. What
 stands is left alone, but for what an approved rebuild has begun and not finished: an account without its limits. A
 membership pass brings the rest in step afterwards.
 """
@@ -21,8 +21,9 @@ from agent.core.actions import Action
 from agent.core.errors import AccountsLost, NotApplied, PlanRefused, SiteAgentError, WaldurError
 from agent.core.model import AllocationSpec, Part, Resource, Snapshot
 from agent.core.plans import Outcome, Plan
+from agent.core.scope import PassScope
 from agent.plan import accounts
-from agent.plan import rebuild as planner
+from agent.plan import lost as planner
 from agent.plan.policy.gate import action_key
 from agent.plan.policy.rules import PolicyContext
 from agent.run import engine, waldur_facts
@@ -30,9 +31,7 @@ from agent.run.engine import Mode, Portion, Work
 from agent.run.gate import UNBOUNDED_S, Pass
 from agent.run.membership.mode import ACCOUNTS_AT_ONCE
 from agent.run.membership.planning import SyncFacts, cases
-from agent.run.record import record
-from agent.run.results import PassReport, ResourceResult, Result, postponed
-from agent.run.scope import PassScope
+from agent.run.results import PassReport, ResourceResult, Result, postponed, record
 from agent.run.site import Site
 from agent.run.waldur_facts import named_accounts
 from agent.state import journal
@@ -53,25 +52,25 @@ REASON = "rebuild: Waldur names it, and the cluster has lost it"
 
 @dataclass(frozen=True)
 class RebuildFacts:
-    """Waldur and the cluster; `begun`: keys of the actions of an approved rebuild that is not finished. `is_confirmed`:
-    what is to be made was asked about once more.
-    """
+    """Waldur and the cluster."""
 
     sync: SyncFacts
+    # Keys of the actions of an approved rebuild that is not finished.
     begun: frozenset[str] = frozenset()
+    # What is to be made was asked about once more.
     is_confirmed: bool = False
 
 
 @dataclass(frozen=True)
 class PlannedRebuild:
-    """The accounts to be made again, by resource uuid; `refused`: those that cannot be. `fault`: why the site must
-    be at fault, where so many are gone.
-    """
+    """The accounts to be made again, by resource uuid."""
 
     resources: Sequence[Resource]
     specs: Mapping[str, AllocationSpec]
+    # Those that cannot be.
     refused: Mapping[str, PlanRefused]
     snapshot: Snapshot
+    # Why the site must be at fault, where so many are gone.
     fault: str = ""
     is_whole: bool = True
 
@@ -103,7 +102,7 @@ def run_pass(site: Site) -> PassReport:
 
 
 def run_forced(site: Site, *, seconds: float = UNBOUNDED_S) -> PassReport:
-    """Make again what is missing because somebody has forced a sync in Waldur: that is the approval, unless so many are
+    """Make again what is missing because a person has forced a sync in Waldur: that is the approval, unless so many are
     gone that the site must be at fault. Then the plan waits for `approve`, as everywhere.
     """
     planned = None
@@ -174,7 +173,7 @@ class Rebuild(Mode[RebuildFacts, PlannedRebuild]):
         self._failures.update(dict.fromkeys(portion.about, error))
 
     def tell(self, work: Work[PlannedRebuild]) -> None:
-        """Say what became of each resource. Waldur has nothing to be told. What is finished is not taken up again."""
+        """Record what became of each resource; Waldur gets no report. What is finished is not taken up again."""
         blocked = work.decision.blocked
         for uuid, spec in work.plan.specs.items():
             account, error = spec.account.name, self._failures.get(uuid)
@@ -225,7 +224,7 @@ def confirm(site: Site, facts: RebuildFacts, planned: PlannedRebuild) -> Rebuild
 
 def plan(facts: RebuildFacts) -> PlannedRebuild:
     """Return what is missing of each resource whose account is gone, or was being made. Pure. Raises
-    BackendUnavailable where nobody can tell.
+    BackendUnavailable where that is unknown.
     """
     sync = facts.sync
     sync.snapshot.require(Part.ACCOUNTS, Part.ASSOCIATIONS, Part.TRES)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Ask the site's own hook about orders that wait for approval. Without a hook all of them are accepted.
+"""Ask the site's own hook about orders that wait for approval.
 
 A hook that fails decides nothing: the order waits, is never accepted or rejected for that, and is asked about again.
 """
@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from agent.config.model import OrderHookSettings
 from agent.config.secret import MASK, without_secrets
 from agent.core.account_names import fold
 from agent.core.errors import BackendError, BackendUnavailable
@@ -31,21 +32,20 @@ ALL_WITHIN_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """`accepted`: those that go on; `rejected`: those that do not, and why, by order uuid, in `why`; `results`: those
-    that wait.
-    """
+    """Orders after the site's hook was asked about the pending ones."""
 
     accepted: Sequence[OrderCase]
     rejected: Sequence[OrderCase] = ()
+    # Why those are rejected, by order uuid.
     why: Mapping[str, str] = field(default_factory=dict)
+    # Of those that wait.
     results: Sequence[OrderResult] = ()
 
 
-def decide(site: Site, cases: Sequence[OrderCase]) -> Decided:
+def decide(site: Site, settings: OrderHookSettings, cases: Sequence[OrderCase]) -> Decided:
     """Return what the site decides about the pending ones of these orders; those that are executing go on."""
-    settings = site.offering.order_hook
     pending = [case for case in cases if case.order.state is OrderState.PENDING_PROVIDER]
-    if settings is None or not pending:
+    if not pending:
         return Decided(cases)
     hook = OrderHook(settings.command, settings.timeout_s)
     until_s = time.monotonic() + ALL_WITHIN_S
@@ -65,8 +65,8 @@ def decide(site: Site, cases: Sequence[OrderCase]) -> Decided:
 
     # Those whose turn did not go well last time come last: one order that makes the hook hang keeps back no other.
     pending.sort(key=lambda case: case.order.uuid in site.cache.unanswered)
-    with ThreadPoolExecutor(AT_ONCE) as beside:
-        answers = dict(zip((case.order.uuid for case in pending), beside.map(ask, pending), strict=True))
+    with ThreadPoolExecutor(AT_ONCE) as threads:
+        answers = dict(zip((case.order.uuid for case in pending), threads.map(ask, pending), strict=True))
     site.cache.unanswered = failed
     accepted, rejected, reasons, results = [], [], {}, []
     for case in cases:
@@ -93,7 +93,7 @@ def decide(site: Site, cases: Sequence[OrderCase]) -> Decided:
 
 
 def document(site: Site, case: OrderCase) -> dict[str, Any]:
-    """Return what the hook is told of an order: nothing of the agent's own, and no value whose key names a secret."""
+    """Return what the hook is given of an order: nothing of the agent's own, and no value whose key names a secret."""
     order, resource = case.order, case.resource
     return {
         "order": {
@@ -136,9 +136,8 @@ def _said(answer: HookAnswer) -> str:
 def _log_once(site: Site, case: OrderCase, why: str) -> None:
     """Log why an order waits when that is new: it may wait for days."""
     uuid = case.order.uuid
-    if site.cache.logged.get(uuid) != (why,):
+    if site.cache.said.news(uuid, why):
         ids = {"order": uuid, "resource": case.resource.uuid}
         log.warning(
             "order %s (%s, resource %s): %s", uuid, case.order.type, case.resource.name, why, extra=ids
         )
-        site.cache.logged[uuid] = (why,)

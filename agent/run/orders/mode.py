@@ -1,27 +1,33 @@
 # SPDX-License-Identifier: MIT
 """Orders: all that one poll finds are one batch; an order from an event is a batch of one.
 
-observe (`facts`, `naming`) -> plan (`planning`) -> approve, claim the name, change the cluster, read back, complete. An
+observe (`facts`, `naming`) -> plan (`facts`) -> approve, claim the name, change the cluster, read back, complete. An
 order is failed for its own fault only (PlanRefused). An outage, a refused command or a lost answer leaves it
 as it is, and the next pass goes on. Members who cannot be added never hold an order back: the membership pass
 adds them later.
+
+A server of October 2024 (5.8.4) keeps an allocation object behind each resource. Where that is not OK when an update
+is approved, the server errs the order a moment later, by itself. So the object is brought to OK before the approval,
+and limits are written only when Waldur still wants the update, and has begun it.
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from typing import TypeVar
 
 from agent.config.model import Mode as PassMode
 from agent.core.actions import (
     Action,
-    Kind,
+    ObjectKind,
     Phase,
-    things_ended,
-    things_made,
+    SetLimits,
+    objects_ended,
+    objects_made,
+    only,
 )
 from agent.core.errors import (
     BackendError,
@@ -30,33 +36,37 @@ from agent.core.errors import (
     OrderErred,
     SiteAgentError,
     WaldurError,
+    WaldurLacks,
 )
-from agent.core.model import OrderState, OrderType, Part
+from agent.core.model import OrderState, OrderType, Part, ResourceState
 from agent.core.plans import Outcome, Plan
 from agent.core.waldur_actions import (
     ApproveOrder,
     ClaimAccount,
     CompleteOrder,
     FailOrder,
+    MarkAllocationOk,
     RejectOrder,
     ReportLimits,
-    SettleAllocation,
     WaldurAction,
 )
 from agent.plan.groups import DesiredGroups
 from agent.plan.orders import CREATING, OrderPlan
-from agent.plan.policy.dependencies import joins
+from agent.plan.policy.dependencies import is_join
 from agent.plan.policy.gate import Decision
 from agent.run.engine import Mode, Portion, Work
 from agent.run.gate import Pass
 from agent.run.handed_on import AccountsInStep
 from agent.run.orders import facts as order_facts
-from agent.run.orders import naming, planning, updates
-from agent.run.orders.planning import OrderFacts, PlannedOrders
+from agent.run.orders import naming
+from agent.run.orders.facts import OrderFacts, PlannedOrders
 from agent.run.results import OrderResult, Result, postponed
+from agent.run.site import Site
 from agent.run.usage import last as last_usage
-from agent.waldur import orders, resources
-from backends.base import Few, LateUsage, Scope
+from agent.state.hints import SEEN_OFFERINGS
+from agent.waldur import orders, pool, resources
+from agent.waldur.client import WaldurClient
+from backends.base import LateUsage, Reread, Scope
 from backends.failure_propagation import FailurePropagation
 from backends.hierarchy import in_order
 
@@ -68,13 +78,23 @@ OrderWork = Work[PlannedOrders]
 Sent = TypeVar("Sent", bound=WaldurAction)
 
 
+ALLOCATION_OK = "OK"
+
+
+class UpdateNotBegun(SiteAgentError):
+    """Waldur has not begun an update that was approved just now: it may still err it by itself."""
+
+    retryable = True
+
+
 class Orders(Mode[OrderFacts, PlannedOrders]):
-    """The orders of a pass. `_open`: those that are still open, by uuid; the result of the others is in the report."""
+    """The orders of a pass."""
 
     key = PassMode.ORDER_PROCESS
 
     def __init__(self, run: Pass) -> None:
         super().__init__(run)
+        # Those that are still open, by uuid; the result of the others is in the report.
         self._open: dict[str, OrderPlan] = {}
         self._is_announced = False
         self._with_allocation: set[str] = set()
@@ -84,12 +104,12 @@ class Orders(Mode[OrderFacts, PlannedOrders]):
         self._goes_on = False
 
     def observe(self) -> OrderFacts:
-        """Return what Waldur and the cluster say about the orders that nobody else is at work on."""
+        """Return what Waldur and the cluster say about the orders that no other pass is at work on."""
         run = self.run
-        return order_facts.observe(self.site, run.scope.order or None, lambda uuid: run.lock(f"order:{uuid}"))
+        return order_facts.observe(self.site, run.scope.order or None)
 
     def plan(self, facts: OrderFacts) -> PlannedOrders:
-        return planning.plan(facts)
+        return order_facts.plan(facts)
 
     def refine(self, facts: OrderFacts, plan: PlannedOrders) -> OrderFacts | None:
         return order_facts.refine(self.site, self.run.rules, facts, plan)
@@ -98,6 +118,8 @@ class Orders(Mode[OrderFacts, PlannedOrders]):
         """Approve, fail refused orders, and claim the names. Return the plan without the orders that fell out, None
         when none did.
         """
+        if work.plan.facts.is_seen:
+            SEEN_OFFERINGS.put(self.site.state_dir, self.site.offering.uuid, {self.site.client.url: True})
         if not work.plan.plans and not self._is_announced:
             self._is_announced = True
             work.report.orders += work.plan.facts.results
@@ -125,14 +147,14 @@ class Orders(Mode[OrderFacts, PlannedOrders]):
                     )
             writing = [plan for plan in self._open.values() if Plan.of(plan.actions).cluster_actions()]
             try:
-                # A host that cannot write is found out before Waldur is told anything.
+                # A host that cannot write is found out before anything is reported to Waldur.
                 if writing:
                     self.site.backend.prepare()
             except BackendError as error:
                 for plan in writing:
                     self._postpone(work, plan, error)
             self._end_refused(work, RejectOrder)
-            self._settle(work)
+            self._mark_allocations_ok(work)
             self._approve(work)
             self._end_refused(work, FailOrder)
             self._claim(work)
@@ -142,12 +164,12 @@ class Orders(Mode[OrderFacts, PlannedOrders]):
 
     def portions(self, work: OrderWork) -> Iterator[Portion]:
         """Yield all that the orders change on the cluster, but for updates that Waldur has ended. Where some end an
-        account whose usage is reported, it is counted and told when nobody can use the account any more, and before it
-        goes: that is a second portion.
+        account whose usage is reported, it is counted and reported when no user can use the account any more, and
+        before it goes: that is a second portion.
         """
         if not self._open:
             return
-        for plan, error in updates.overtaken(self.site, list(self._open.values()), self._approved):
+        for plan, error in _overtaken(self.site, list(self._open.values()), self._approved):
             self._postpone(work, plan, error)
         wanted = Plan.of(a for plan in self._open.values() for a in plan.actions).cluster_actions()
         if not self.site.usage_backend or not any(map(_ends, self._open.values())):
@@ -158,9 +180,18 @@ class Orders(Mode[OrderFacts, PlannedOrders]):
         if first := tuple(action for action in wanted if action.phase < Phase.DELETE):
             yield Portion(first)
         self._goes_on = False
-        if isinstance(self.site.usage_backend, LateUsage) and any(things_ended(self._outcomes, Kind.JOBS)):
+        if isinstance(self.site.usage_backend, LateUsage) and any(
+            objects_ended(self._outcomes, ObjectKind.JOBS)
+        ):
             time.sleep(self.site.usage_backend.ends_known_after_s)
-        self._tell_last_usage(work)
+        # Orders whose resource has usage that cannot be reported to Waldur yet wait.
+        ending = {plan.case.resource.uuid: plan for plan in self._open.values() if _ends(plan)}
+        cases = [plan.case.resource for plan in ending.values()]
+        found = last_usage.submit(work.run, cases, work.plan.snapshot)
+        for uuid, error in found.errors.items():
+            self._postpone(work, ending[uuid], error)
+        for uuid, sentence in found.held.items():
+            self._close(work, ending[uuid], Result.WAITING, sentence)
         going = self._going(work, wanted)
         if first or going:
             yield Portion(going, about=first)
@@ -186,26 +217,16 @@ class Orders(Mode[OrderFacts, PlannedOrders]):
         self._outcomes |= {outcome.action: outcome.error for outcome in unmet}
         return tuple(action for action in planned if action not in self._outcomes)
 
-    def _tell_last_usage(self, work: OrderWork) -> None:
-        """Postpone the orders whose resource has usage that Waldur cannot be told yet."""
-        ending = {plan.case.resource.uuid: plan for plan in self._open.values() if _ends(plan)}
-        cases = [plan.case.resource for plan in ending.values()]
-        found = last_usage.tell(work.run, cases, work.plan.snapshot)
-        for uuid, error in found.errors.items():
-            self._postpone(work, ending[uuid], error)
-        for uuid, sentence in found.held.items():
-            self._close(work, ending[uuid], Result.WAITING, sentence)
-
     def read_back(self, work: OrderWork, portion: Portion, outcomes: Sequence[Outcome]) -> None:
         """Postpone the orders of which a second plan still has actions. Raises BackendError."""
         self._outcomes |= {outcome.action: outcome.error for outcome in outcomes}
         if self._goes_on:
             return  # all is read back after the second portion
-        # An account that is to be deleted may have got others below it meanwhile, whose names nobody knows here.
-        ends = any(things_ended(portion.actions, Kind.ACCOUNT))
+        # An account that is to be deleted may have got others below it since then, whose names are unknown here.
+        ends = any(objects_ended(portion.actions, ObjectKind.ACCOUNT))
         carried_out = (*(portion.about or ()), *portion.actions)
-        few = None if ends else Few.touched(work.plan.snapshot, carried_out)
-        seen = self.site.backend.observe(Scope(READ_BACK, few=few))
+        reread = None if ends else Reread.touched(work.plan.snapshot, carried_out)
+        seen = self.site.backend.observe(Scope(READ_BACK, reread=reread))
         # The TRES were not read again: they cannot have changed.
         seen = replace(seen, tres=work.plan.snapshot.tres, complete=seen.complete | {Part.TRES})
         errors = {action: error for action, error in self._outcomes.items() if error}
@@ -227,12 +248,12 @@ class Orders(Mode[OrderFacts, PlannedOrders]):
         for uuid, error in self._send(work, ReportLimits).items():
             if error is not None:
                 log.warning(
-                    "order %s: its limits are not shown in Waldur: %s", uuid, error, extra={"order": uuid}
+                    "order %s: its limits were not reported to Waldur: %s", uuid, error, extra={"order": uuid}
                 )
         self._keep_claims(work)
         failures = self._send(work, CompleteOrder)
         work.send(
-            SettleAllocation(order=uuid, resource=plan.case.resource.uuid, reason=plan.case.reason)
+            MarkAllocationOk(order=uuid, resource=plan.case.resource.uuid, reason=plan.case.reason)
             for uuid, plan in self._open.items()
             if failures.get(uuid) is None
             and plan.case.order.type is not OrderType.TERMINATE
@@ -241,7 +262,7 @@ class Orders(Mode[OrderFacts, PlannedOrders]):
         for plan in list(self._open.values()):
             error = failures.get(plan.case.order.uuid)
             if isinstance(error, OrderErred):
-                self._close(work, plan, Result.FAILED, f"{error}{updates.difference(plan)}", error)
+                self._close(work, plan, Result.FAILED, f"{error}{_difference(plan)}", error)
             elif error is not None:
                 self._postpone(work, plan, error)
             else:
@@ -260,10 +281,10 @@ class Orders(Mode[OrderFacts, PlannedOrders]):
         else:
             made = {plan.account for plan in _going(work) if plan.case.order.type in CREATING}
         joined: dict[str, set[str]] = {account: set() for account in made}
-        for _, account, user in things_made(done, Kind.MEMBER):
+        for _, account, user in objects_made(done, ObjectKind.MEMBER):
             if account in joined:
                 joined[account].add(user)
-        ended = frozenset(thing.account for thing in things_ended(done, Kind.ACCOUNT))
+        ended = frozenset(thing.account for thing in objects_ended(done, ObjectKind.ACCOUNT))
         members = {account: frozenset(users) for account, users in joined.items()}
         users = frozenset[str]().union(*members.values())
         self.run.leave(AccountsInStep(DesiredGroups(members, ended=ended), users))
@@ -277,18 +298,25 @@ class Orders(Mode[OrderFacts, PlannedOrders]):
     def notes(self, plan: PlannedOrders) -> Sequence[str]:
         return [f"order {each.case.order.uuid}: {note}" for each in plan.plans for note in each.notes]
 
-    def _settle(self, work: OrderWork) -> None:
+    def _mark_allocations_ok(self, work: OrderWork) -> None:
         """Bring the allocation objects of updates to OK. Updates where that fails are not approved."""
-        found = updates.to_settle(self.site.client, self._open.values())
-        asked = {uuid: action for uuid, action in found.items() if isinstance(action, SettleAllocation)}
+        found = _allocations_to_mark(self.site.client, self._open.values())
+        asked = {uuid: action for uuid, action in found.items() if isinstance(action, MarkAllocationOk)}
         failed = {uuid: error for uuid, error in found.items() if isinstance(error, WaldurError)}
         answers = work.send(asked.values())
         failed |= {uuid: answers[action] for uuid, action in asked.items() if action in answers}
         for uuid, error in failed.items():
-            self._postpone(work, self._open[uuid], updates.unsettled(error))
+            words = (
+                "not approved, for Waldur would err it: the allocation object of the resource cannot be set to OK: "
+                f"{error}"
+            )
+            why = WaldurError(
+                words, method=error.method, path=error.path, status=error.status, detail=error.detail
+            )
+            self._postpone(work, self._open[uuid], why)
 
     def _approve(self, work: OrderWork) -> None:
-        """Approve, then read again: an approved order may wait for its start date, or have been cancelled meanwhile."""
+        """Approve, then read again: an approved order may wait for its start date, or have been cancelled since."""
         failures = self._send(work, ApproveOrder)
         approved = {uuid for uuid, error in failures.items() if error is None}
         for uuid, error in failures.items():
@@ -338,19 +366,19 @@ class Orders(Mode[OrderFacts, PlannedOrders]):
         self, work: OrderWork, plan: OrderPlan, left: OrderPlan, errors: Mapping[Action, SiteAgentError]
     ) -> None:
         """Postpone the order where the second plan still has an action of it. Members whom the cluster refuses, and
-        actions that it did in part for good (DoneInPart), are only logged.
+        actions of which no later pass will do more (DoneInPart), are only logged.
         """
         if left.refusal:
             first = next((errors[action] for action in plan.actions if action in errors), None)
-            changed = NotApplied(f"the cluster changed meanwhile: {left.refusal}")
+            changed = NotApplied(f"the cluster has changed since the plan was made: {left.refusal}")
             self._postpone(work, plan, first or changed)
             return
         serious = []
         for action in Plan.of(left.actions).cluster_actions():
             if _ends_another(action, plan) and action not in plan.actions:
-                continue  # the policy has left it out, or another order takes it along
+                continue  # the policy has left it out, or another order ends it
             error = errors.get(action)
-            is_member = joins(action) and not (error and error.retryable)
+            is_member = is_join(action) and not (error and error.retryable)
             if is_member or isinstance(error, DoneInPart):
                 reason = error or "the cluster does not show it"
                 log.warning(
@@ -462,7 +490,7 @@ def wait_reason(plan: OrderPlan, decision: Decision) -> str:
     needed = [
         action
         for action in plan.actions
-        if action in blocked and not joins(action) and not _ends_another(action, plan)
+        if action in blocked and not is_join(action) and not _ends_another(action, plan)
     ]
     return decision.reason(needed[0]) if needed else ""
 
@@ -470,14 +498,80 @@ def wait_reason(plan: OrderPlan, decision: Decision) -> str:
 def allowed_part(plan: OrderPlan, decision: Decision) -> OrderPlan:
     """Return the order without the optional actions that the policy blocks."""
     blocked = decision.blocked
-    left_out = [action for action in plan.actions if action in blocked]
-    if not left_out:
+    skipped = [action for action in plan.actions if action in blocked]
+    if not skipped:
         return plan
     kept = tuple(action for action in plan.actions if action not in blocked)
-    notes = tuple(f"{a.line()} is left out: {decision.reason(a)}" for a in left_out)
+    notes = tuple(f"{a.line()} is skipped: {decision.reason(a)}" for a in skipped)
     return replace(plan, actions=kept, notes=(*plan.notes, *notes))
 
 
 def _ends_another(action: Action, plan: OrderPlan) -> bool:
     """Return whether it deletes an account above the order's own."""
-    return any(thing.account != plan.account for thing in things_ended([action], Kind.ACCOUNT))
+    return any(thing.account != plan.account for thing in objects_ended([action], ObjectKind.ACCOUNT))
+
+
+def _allocations_to_mark(
+    client: WaldurClient, plans: Iterable[OrderPlan]
+) -> dict[str, MarkAllocationOk | WaldurError]:
+    """Return, by order uuid, what brings the allocation object to OK of each update that is to be approved and would be
+    erred; or why that is unknown.
+    """
+    asked = {
+        plan.case.resource.uuid: plan
+        for plan in plans
+        if plan.case.order.type is OrderType.UPDATE
+        and plan.case.order.state is OrderState.PENDING_PROVIDER
+        and plan.case.resource.has_allocation
+    }
+    found: dict[str, MarkAllocationOk | WaldurError] = {}
+    for uuid, state in pool.each(asked, lambda uuid: resources.allocation_state(client, uuid)).items():
+        order = asked[uuid].case.order.uuid
+        if isinstance(state, WaldurLacks):
+            continue  # newer servers have no such object, and err no update for it
+        if isinstance(state, WaldurError):
+            found[order] = state
+        elif state != ALLOCATION_OK:
+            why = f"it is {state or 'of no known state'}: Waldur would err the update"
+            found[order] = MarkAllocationOk(order=order, resource=uuid, reason=why)
+    return found
+
+
+def _overtaken(
+    site: Site, plans: Iterable[OrderPlan], approved: Set[str]
+) -> Iterable[tuple[OrderPlan, SiteAgentError]]:
+    """Read the updates among these orders again, right before limits are written. Yield those that must not be carried
+    out now, with the reason; `approved`: uuids of the orders that this pass has approved.
+    """
+    updates = {p.case.order.uuid: p for p in plans if p.case.order.type is OrderType.UPDATE}
+    fresh = {
+        plan.case.resource.uuid
+        for uuid, plan in updates.items()
+        if uuid in approved and plan.case.resource.has_allocation
+    }
+    # Resources first: what has begun by then cannot be erred any more without the order showing it.
+    begun = resources.by_uuid(site.client, fresh)
+    now = orders.again(site.client, updates)
+    for uuid, plan in updates.items():
+        order, resource = now[uuid], begun.get(plan.case.resource.uuid)
+        if isinstance(order, WaldurError):
+            yield plan, order
+        elif order.state is not OrderState.EXECUTING:
+            yield plan, orders.moved_on(order)
+        elif isinstance(resource, WaldurError):
+            yield plan, resource
+        elif resource is not None and resource.state is not ResourceState.UPDATING:
+            yield plan, UpdateNotBegun("approved, but Waldur has not begun it yet: looked at again soon")
+
+
+def _difference(plan: OrderPlan) -> str:
+    """Return how the cluster and Waldur differ when limits were written for an order that Waldur has ended."""
+    written = only(SetLimits, plan.actions)
+    if not written:
+        return ""
+    limits = ", ".join(f"{name}={value}" for action in written for name, value in action.after)
+    reported = ", ".join(f"{name}={value}" for name, value in sorted(plan.case.resource.limits.items()))
+    return (
+        f". Account {plan.account} has the limits of this order on the cluster all the same ({limits}, in its units), "
+        f"and Waldur shows {reported or 'none'}: place the update again"
+    )

@@ -40,7 +40,7 @@ class NameContested(SiteAgentError):
 
 
 class AccountUnknown(SiteAgentError):
-    """A resource has no backend id in Waldur, and only an operator can tell which account is its own."""
+    """A resource has no backend id in Waldur, and only an operator can know which account belongs to it."""
 
 
 class AccountNaming:
@@ -55,7 +55,7 @@ class AccountNaming:
 
     def choose(self, case: OrderCase) -> AllocationSpec:
         """Return the allocation with its final name. Raises PlanRefused when every name that may be used is taken,
-        ConfigError where the site has to mend something first, and WaldurError.
+        ConfigError where the site has to correct something first, and WaldurError.
         """
         own = case.resource.backend_id
         taken = ""
@@ -75,7 +75,7 @@ class AccountNaming:
         self, cases: Sequence[OrderCase]
     ) -> tuple[list[OrderCase], dict[str, SiteAgentError]]:
         """Return the cases, with the account of each existing resource whose backend id Waldur lost; and, by order
-        uuid, why orders have to wait because it cannot be told which account that is.
+        uuid, why orders have to wait because it is unknown which account that is.
         """
         known: list[OrderCase] = []
         waiting: dict[str, SiteAgentError] = {}
@@ -124,7 +124,7 @@ class AccountNaming:
         return f"account {name} exists already, and was not made for this order"
 
     def _owner(self, case: OrderCase, name: str) -> str:
-        """Return whose the existing account is, when a resource of any offering names it; empty for nobody's."""
+        """Return whose the existing account is, when a resource of any offering names it; empty where none does."""
         if others := _others(self._site, case, name, everywhere=True):
             return f"account {name} exists already and belongs to resource {_first(others)}"
         if not offerings.name_is_free(self._site.client, name, all_offerings=True):
@@ -164,19 +164,18 @@ class AccountNaming:
             if nameless == {case.resource.uuid}:
                 return fits[0]
         raise AccountUnknown(
-            f"resource {case.resource.name!r} has no backend id in Waldur, and it cannot be told which of "
+            f"resource {case.resource.name!r} has no backend id in Waldur, and it is unknown which of "
             f"{', '.join(fits)} and other resources' accounts is its own: write it there (set_backend_id)"
         )
 
 
 @dataclass(frozen=True, slots=True)
 class Contest:
-    """A creation that waits because another resource names its account, or because nobody could tell. `release`: the
-    claim that it gives up.
-    """
+    """A creation that waits because another resource names its account, or because that could not be read."""
 
     plan: OrderPlan
     error: SiteAgentError
+    # The claim that it gives up.
     release: ReleaseAccount | None = None
 
 
@@ -185,7 +184,7 @@ def contested(site: Site, plans: Iterable[OrderPlan]) -> list[Contest]:
 
     Called after claiming and before the cluster is changed: of two that chose one name at once, the later claim sees
     the earlier one. An order that sees another does not build. It gives its claim up, to be planned anew with another
-    name, where the other resource is settled or older.
+    name, where the other resource exists or is older.
     """
     building = {
         p.case.resource.uuid: p for p in plans if p.spec is not None and p.case.order.type in CREATING
@@ -203,9 +202,9 @@ def contested(site: Site, plans: Iterable[OrderPlan]) -> list[Contest]:
         if not others:
             continue
         rival = min(others, key=_age)
-        is_settled = any(other.state is not ResourceState.CREATING for other in others)
+        exists = any(other.state is not ResourceState.CREATING for other in others)
         words = f"account name {plan.account} belongs to resource {rival.uuid} as well"
-        if not is_settled and _age(plan.case.resource) < _age(rival):
+        if not exists and _age(plan.case.resource) < _age(rival):
             waiting.append(Contest(plan, NameContested(f"{words}: waiting until that one has given it up")))
             continue
         release = ReleaseAccount(

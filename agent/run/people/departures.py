@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
 """End the accounts of offering users whose deletion Waldur wants, once they are in no account of the offering any more:
-the directory lets go of them, and Waldur is told.
+the directory releases them, and that is reported to Waldur.
 
 Before that Waldur is asked again whose deletion it still wants. A directory that is away costs only this.
 """
@@ -29,8 +29,7 @@ from agent.plan.policy.rules import PolicyContext
 from agent.run.engine import Mode, Portion, Work
 from agent.run.gate import Pass
 from agent.run.handed_on import PeopleLeaving
-from agent.run.people.given_names import UNMANAGED
-from agent.run.people.naming import opened
+from agent.run.people.naming import UNMANAGED, opened
 from agent.run.site import Site
 from agent.waldur import offering_users
 from agent.waldur.actions import REQUESTS
@@ -39,13 +38,13 @@ from backends.usernames.base import UserDirectory, UsernameBackend
 log = logging.getLogger(__name__)
 
 KEY = "departures"
-# Somebody has moved the person on meanwhile: the next pass sees where to.
+# The person was moved on since Waldur was read: the next pass sees where to.
 MOVED_ON = (400, 409)
 
 
 @dataclass(frozen=True)
 class PlannedDepartures:
-    """The last steps of those who leave; `departures`: whose."""
+    """The last steps of those who leave."""
 
     departures: Sequence[Departure]
     actions: Sequence[Action]
@@ -58,7 +57,7 @@ class Departures(Mode[Sequence[Departure], PlannedDepartures]):
     """The end of the accounts of those who leave. In a pass that applies Waldur is asked again whose it still wants."""
 
     key = KEY
-    beside = "deletion of users"
+    optional_name = "deletion of users"
     needs = PeopleLeaving
 
     def __init__(self, run: Pass) -> None:
@@ -66,31 +65,32 @@ class Departures(Mode[Sequence[Departure], PlannedDepartures]):
         self._backend: UsernameBackend | None = None
 
     def observe(self) -> Sequence[Departure] | None:
-        """Look who is still to go, and which of the names somebody has at another offering of the provider as well:
-        these stay. Return None where nobody is ready to go.
+        """Read who is still to go, and which of the names are in use at another offering of the provider as well:
+        these stay. Return None where no person is ready to go.
         """
         people = self.run.result(PeopleLeaving)
-        ready = _ready(people.departures) if people is not None else []
-        if people is None or not ready:
+        if people is None:
             return None
-        leaving = self._still_wanted(ready) if self.run.applies else ready
-        self._backend = self.open.enter_context(_directory_of(self.site, leaving))
+        # A step is ahead for those whom no account holds any more, or whom one cannot release.
+        ready = [each for each in people.departures if each.fault is not None or not each.inside]
+        if not ready:
+            return None
+        if self.run.applies:
+            wanted = offering_users.states(self.site.client, planner.UNDER_WAY)
+            ready = [
+                replace(each, user=replace(each.user, state=wanted[each.user.uuid]))
+                for each in ready
+                if each.user.uuid in wanted
+            ]
+        self._backend = self.open.enter_context(_directory_of(self.site, ready))
         if not isinstance(self._backend, UserDirectory):
-            return leaving
+            return ready
         client, customer = self.site.client, people.offering.customer_uuid
         return [
             replace(each, is_released=not offering_users.has_name_elsewhere(client, each.user, customer))
             if _may_be_released(each)
             else each
-            for each in leaving
-        ]
-
-    def _still_wanted(self, ready: Sequence[Departure]) -> list[Departure]:
-        wanted = offering_users.states(self.site.client, planner.UNDER_WAY)
-        return [
-            replace(each, user=replace(each.user, state=wanted[each.user.uuid]))
             for each in ready
-            if each.user.uuid in wanted
         ]
 
     def plan(self, facts: Sequence[Departure]) -> PlannedDepartures:
@@ -123,7 +123,7 @@ class Departures(Mode[Sequence[Departure], PlannedDepartures]):
         return outcomes
 
     def read_back(self, work: Work[PlannedDepartures], portion: Portion, outcomes: Sequence[Outcome]) -> None:
-        """Tell Waldur of an entry that the directory does not let go, where time will not mend that."""
+        """Report to Waldur an entry that the directory does not release, where no later pass can."""
         self.outcomes += outcomes
         for outcome in outcomes:
             error, user = outcome.error, portion.about.user
@@ -133,12 +133,12 @@ class Departures(Mode[Sequence[Departure], PlannedDepartures]):
                 work.send([fault])
 
     def tell(self, work: Work[PlannedDepartures]) -> None:
-        """Look whether Waldur has them as deleted."""
+        """Read back whether Waldur has them as deleted."""
         done = only(CompleteDeletion, (outcome.action for outcome in self.outcomes if outcome.done))
         still = offering_users.states(self.site.client, planner.UNDER_WAY) if done else {}
         for action in done:
             if state := still.get(action.offering_user):
-                error = NotApplied(f"Waldur shows offering user {action.offering_user} as {state} still")
+                error = NotApplied(f"Waldur reports offering user {action.offering_user} as {state} still")
                 self.outcomes.append(Outcome(action, error))
 
     def conclude(self, error: SiteAgentError | None) -> None:
@@ -160,18 +160,13 @@ def going(
             yield each, actions
 
 
-def _ready(leaving: Sequence[Departure]) -> list[Departure]:
-    """Return those with a step of this kind ahead: no accounts are left, or one cannot be left."""
-    return [each for each in leaving if each.fault is not None or not each.inside]
-
-
 def _may_be_released(each: Departure) -> bool:
     return bool(each.user.username) and each.fault is None and not each.is_shared
 
 
 @contextmanager
 def _directory_of(site: Site, leaving: Sequence[Departure]) -> Iterator[UsernameBackend | None]:
-    """Connect the offering's username backend where somebody has a name that it gave; None where it gives none. Raises
+    """Connect the offering's username backend where a person has a name that it gave; None where it gives none. Raises
     SiteAgentError.
     """
     if not any(map(_may_be_released, leaving)) or site.offering.username_backend == UNMANAGED:
@@ -180,7 +175,7 @@ def _directory_of(site: Site, leaving: Sequence[Departure]) -> Iterator[Username
     with opened(site, {}, None) as backend:
         if backend is None:
             raise BackendError(
-                f"the username backend {site.offering.username_backend} is not installed here: nobody is deleted "
-                "who may have an entry in it"
+                f"the username backend {site.offering.username_backend} is not installed here: no user is "
+                "deleted who may have an entry in it"
             )
         yield backend

@@ -21,7 +21,7 @@ from agent.plan.policy.rules import PolicyContext
 from agent.run.engine import Mode, Portion, Work, checked
 from agent.run.gate import Pass
 from agent.run.handed_on import AccountsInStep
-from agent.run.people.naming import NOT_SHOWN
+from agent.run.people.naming import NOT_READ_BACK
 from backends.usernames import registry
 from backends.usernames.base import GroupDirectory
 
@@ -32,20 +32,22 @@ KEY = "groups"
 
 @dataclass(frozen=True)
 class GroupFacts:
-    """The desired groups, and those that exist, by name. `is_whole` as of `AccountsInStep`."""
+    """The desired groups, and those that exist, by name."""
 
     desired: DesiredGroups
     existing: Mapping[str, DirectoryGroup]
+    # As of `AccountsInStep`.
     is_whole: bool = True
 
 
 @dataclass(frozen=True)
 class PlannedGroups:
-    """The changes of groups; `obstacles` name those that are left as they are."""
+    """The changes of groups."""
 
     actions: Sequence[Action]
     snapshot: Snapshot
     facts: GroupFacts
+    # They name those that are left as they are.
     obstacles: Sequence[str] = ()
     context: PolicyContext = field(default_factory=PolicyContext)
     is_whole: bool = True
@@ -55,9 +57,9 @@ class Groups(Mode[GroupFacts, PlannedGroups]):
     """The groups of the accounts in step."""
 
     key = KEY
-    beside = "groups"
+    optional_name = "groups"
     needs = AccountsInStep
-    unseen = NOT_SHOWN
+    unseen = NOT_READ_BACK
 
     def __init__(self, run: Pass) -> None:
         super().__init__(run)
@@ -75,7 +77,7 @@ class Groups(Mode[GroupFacts, PlannedGroups]):
             self.open.callback(self._directory.close)
             self._directory.open()
         desired = in_step.desired
-        # What would be done is shown beside all that is held.
+        # A pass that does not apply lists what would be done together with all that is held.
         is_whole = in_step.is_whole or not self.run.applies
         return GroupFacts(desired, self._directory.read(desired.names()), is_whole)
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
 """Provision the home directories of an offering's users: each is made once and gets its quota once. No failure here
-stops anything else.
+affects anything else.
 
 A user whom the head node does not know waits: counted, logged once, and looked up again in each pass.
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -19,7 +19,8 @@ from typing import Any
 from agent.config.model import Mode as PassMode
 from agent.config.model import Offering
 from agent.core.account_names import fold
-from agent.core.actions import Action, Effect, wholly_shown
+from agent.core.actions import Action, Effect, fully_shown
+from agent.core.circuit_breaker import CircuitBreaker
 from agent.core.errors import (
     BackendError,
     BackendUnavailable,
@@ -31,18 +32,19 @@ from agent.core.homes import NOTHING, Home, HomeRecord
 from agent.core.host_actions import HomeAction
 from agent.core.model import Snapshot
 from agent.core.plans import Outcome
+from agent.core.printable import shortlist
 from agent.plan import homes as planner
-from agent.plan.groups import DesiredGroups
 from agent.plan.policy.rules import PolicyContext
-from agent.run import engine
 from agent.run.engine import Mode, Portion, Work
 from agent.run.gate import Pass
 from agent.run.handed_on import AccountsInStep
 from agent.run.site import Site
-from agent.state.homes import HomeState
+from agent.state.hints import HOMES
+from agent.state.store import Store
 from backends import registry
 from backends.base import UserHomes
 from backends.lock import WriteLock
+from backends.plugins import PluginMissing
 from backends.process import CommandMissing
 from backends.storage import passwd
 from backends.storage.homes import HeadNode, RootNeeded, observe_home
@@ -55,25 +57,28 @@ BUDGET_S = 60.0
 LOCK_WAIT_S = 5.0
 NAMED_AT_MOST = 5
 FAILURES_IN_A_ROW = 20
+FAULTS_OF_HOST = (BackendUnavailable, CommandMissing, RootNeeded)
 MEMBERS_MODES = (PassMode.MEMBERSHIP_SYNC, PassMode.ORDER_PROCESS)
 
 
 @dataclass(slots=True)
 class HomesReport:
-    """Users by what became of their homes. `waiting`: not known to the head node; `unknown`: could not be looked up;
-    `later`: left for the next pass; `problems`: errors that stopped more than one user; `news`: users who wait or
-    cannot have a home, logged now for the first time.
-    """
+    """Users by what became of their homes."""
 
     kept: int = 0
     made: list[str] = field(default_factory=list)
     limited: list[str] = field(default_factory=list)
+    # Not known to the head node.
     waiting: list[str] = field(default_factory=list)
+    # Could not be looked up.
     unknown: list[str] = field(default_factory=list)
+    # Left for the next pass.
     later: list[str] = field(default_factory=list)
     failed: dict[str, SiteAgentError] = field(default_factory=dict)
+    # Errors that stopped more than one user.
     problems: list[SiteAgentError] = field(default_factory=list)
-    news: list[str] = field(default_factory=list)
+    # Users who wait or cannot have a home, logged now for the first time.
+    newly_logged: list[str] = field(default_factory=list)
     outcomes: list[Outcome] = field(default_factory=list)
     commands: Counter[str] = field(default_factory=Counter)
 
@@ -119,7 +124,7 @@ def reason_for_none(offering: Offering) -> str:
     for name in backends:
         try:
             plugin = registry.load(name)
-        except registry.BackendNotInstalled:
+        except PluginMissing:
             continue
         if isinstance(plugin, UserHomes) and plugin.homes_on_head_node:
             return ""
@@ -134,12 +139,13 @@ def head_node(site: Site) -> HeadNode:
 
 @dataclass(frozen=True)
 class HomeFacts:
-    """Homes as the head node has them, and the remembered state of their users. `told`: who could not be looked up."""
+    """Homes as the head node has them, and the remembered state of their users."""
 
     homes: Sequence[Home]
     remembered: Mapping[str, HomeRecord]
     again: bool = False
-    told: Sequence[str] = ()
+    # How many users could not be looked up, and why.
+    unplanned: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -152,8 +158,8 @@ class PlannedHomes:
     context: PolicyContext = field(default_factory=PolicyContext)
     # Of some users only: a held plan that it lacks may be needed still.
     is_whole: bool = False
-    # What cannot be planned, for people; and users with something to do that nobody was shown.
-    told: Sequence[str] = ()
+    # Sentences on what cannot be planned; and users with something to do that no person was shown.
+    unplanned: Sequence[str] = ()
     unshown: Collection[str] = ()
 
     @cached_property
@@ -161,24 +167,18 @@ class PlannedHomes:
         return tuple(dict.fromkeys(action for several in self.of_user.values() for action in several))
 
 
-def _names(site: Site, usernames: Iterable[str]) -> list[str]:
-    """Return the names as the cluster spells them, without users whom the policy protects."""
-    return sorted({fold(name) for name in usernames if not site.offering.policy.spares(name)})
-
-
 class Homes(Mode[HomeFacts, PlannedHomes]):
     """The homes that are missing and the quotas that are not set, of the users of the accounts in step.
 
     At most `at_most` users are worked on and no new step is begun after `budget_s`; the rest is `later` and comes with
-    the next pass. `again`: ignore what is remembered of these users. Where somebody was shown what is to be done, and
+    the next pass. `again`: ignore what is remembered of these users. Where a person was shown what is to be done, and
     waits for it, all of that is done, and a user who needs anything else is `later`. In a pass that does not apply all
     users are looked at, however many: no state is written and no process started.
     """
 
     key = KEY
-    beside = "homes"
+    optional_name = "homes"
     needs = AccountsInStep
-    _state: HomeState
 
     def __init__(
         self,
@@ -200,23 +200,32 @@ class Homes(Mode[HomeFacts, PlannedHomes]):
         self._deadline_s = math.inf
         self._again = again
         self._due: Sequence[str] = ()
-        self._useless: set[str] = set()
-        self._in_a_row: Counter[str] = Counter()
-        self._news: dict[str, list[str]] = {}
+        # Of each program: a fault of the host, or so many failures that they are not those of single users.
+        self._breakers = defaultdict[str, CircuitBreaker[SiteAgentError]](
+            lambda: CircuitBreaker(FAILURES_IN_A_ROW, opens=lambda error: isinstance(error, FAULTS_OF_HOST))
+        )
+        self._newly_logged: dict[str, list[str]] = {}
 
     def observe(self) -> HomeFacts | None:
-        """Look users and homes up. Where nobody is due there is no lock, no look-up and no process."""
+        """Look users and homes up. Where no user is due there is no lock, no look-up and no process."""
         in_step = self.run.result(AccountsInStep)
         if in_step is None or not in_step.users or reason_for_none(self._offering):
             return None
         self._deadline_s = time.monotonic() + self._budget_s
-        self._state = HomeState(self.site.state_dir, self._offering.uuid)
-        names = _names(self.site, in_step.users)
-        users = planner.sort(names, {} if self._again else self._state.users, self._rules)
+        self._recall()
+        policy = self._offering.policy
+        names = sorted({fold(name) for name in in_step.users if not policy.spares(name)})
+        users = planner.sort(names, {} if self._again else self._known, self._rules)
         self._due = users.due
         if not self.run.applies:
-            return self._foreseen()
-        if users.due or any(not self._state[name].told for name in users.refused):
+            known = passwd.resolve(users.due, self._host.lookup, in_time=self._in_time)
+            homes = [observe_home(entry, self._rules) for entry in known.entries]
+            unplanned = []
+            if known.unknown:
+                why = known.trouble or f"{self._budget_s:g} s were not enough"
+                unplanned.append(f"{len(known.unknown)} users could not be looked up: {why}")
+            return HomeFacts(homes, self._known, unplanned=unplanned)
+        if users.due or any(not self._record(name).logged for name in users.refused):
             self.open.enter_context(self._host.lock)
             self.open.callback(self._save)
             return self._observed(names)
@@ -224,23 +233,13 @@ class Homes(Mode[HomeFacts, PlannedHomes]):
         self._refuse(users.refused)
         return None
 
-    def _foreseen(self) -> HomeFacts:
-        """Look everybody up who is due, and tell of those who cannot be looked up."""
-        known = passwd.resolve(self._due, self._host.lookup, in_time=self._in_time)
-        homes = [observe_home(entry, self._rules) for entry in known.entries]
-        told = []
-        if known.unknown:
-            why = known.trouble or f"{self._budget_s:g} s were not enough"
-            told.append(f"{len(known.unknown)} users could not be looked up: {why}")
-        return HomeFacts(homes, self._state.users, told=told)
-
     def _observed(self, names: Collection[str]) -> HomeFacts:
         """Look up as many as there is time for. Called under the lock, so the remembered state is read once more."""
-        self._state = HomeState(self.site.state_dir, self._offering.uuid)
+        self._recall()
         if self._again:
             for name in names:
-                self._state[name] = replace(self._state[name], home="", failures=0)
-        users = planner.sort(names, self._state.users, self._rules)
+                self._known[name] = replace(self._record(name), home="", failures=0)
+        users = planner.sort(names, self._known, self._rules)
         self.report.kept = len(users.kept)
         self._refuse(users.refused)
         known = passwd.resolve(users.due, self._host.lookup, in_time=self._in_time)
@@ -258,17 +257,25 @@ class Homes(Mode[HomeFacts, PlannedHomes]):
                 homes.append(observe_home(entry, self._rules))
             else:
                 self.report.later.append(entry.name)
-        return HomeFacts(homes, dict(self._state.users), self._again)
+        return HomeFacts(homes, dict(self._known), self._again)
 
     def _in_time(self) -> bool:
         return time.monotonic() < self._deadline_s
 
+    def _recall(self) -> None:
+        self._known = HOMES.all(self.site.state_dir, self._offering.uuid) or {}
+        self._saved = dict(self._known)
+
+    def _record(self, user: str) -> HomeRecord:
+        return self._known.get(user, NOTHING)
+
     def _save(self) -> None:
-        if not self._state.save():
+        kept = {user: record for user, record in self._known.items() if record != NOTHING}
+        if not HOMES.change(self.site.state_dir, self._offering.uuid, self._saved, kept):
             self.report.problems.append(
                 BackendError(
-                    f"cannot write {self._state.path}: homes and quotas are set again in every pass until state_dir "
-                    "can be written"
+                    f"cannot write {Store(self.site.state_dir).path}: homes and quotas are set again in every pass "
+                    "until state_dir can be written"
                 )
             )
 
@@ -280,7 +287,7 @@ class Homes(Mode[HomeFacts, PlannedHomes]):
             for home in facts.homes
         }
         needed = {user: actions for user, actions in found.items() if actions}
-        of_user = wholly_shown(needed, self.run.shown)
+        of_user = fully_shown(needed, self.run.shown)
         in_step, shown = self.run.result(AccountsInStep), self.run.shown
         is_whole = in_step is not None and in_step.is_whole and self.run.applies and shown is None
         return PlannedHomes(
@@ -288,15 +295,15 @@ class Homes(Mode[HomeFacts, PlannedHomes]):
             of_user,
             Snapshot(self.site.backend.cluster),
             is_whole=is_whole and not (self.report.later or self.report.unknown),
-            told=facts.told,
+            unplanned=facts.unplanned,
             unshown=needed.keys() - of_user.keys(),
         )
 
     def notes(self, plan: PlannedHomes) -> Sequence[str]:
-        return [f"homes: {words}" for words in plan.told]
+        return [f"homes: {words}" for words in plan.unplanned]
 
     def announce(self, work: Work[PlannedHomes]) -> None:
-        """Note the users who need nothing, those of whom nobody was shown what they need, and homes that cannot be
+        """Note the users who need nothing, those whose actions no person was shown, and homes that cannot be
         used.
         """
         self.report.later += sorted(work.plan.unshown)
@@ -306,8 +313,8 @@ class Homes(Mode[HomeFacts, PlannedHomes]):
                 self._note(home.user, home.trouble)
                 continue
             if home.exists:
-                remembered = replace(self._state[home.user], home=self._rules.home_mark(), told="")
-                self._state[home.user] = remembered
+                remembered = replace(self._record(home.user), home=self._rules.home_mark(), logged="")
+                self._known[home.user] = remembered
             if home.user not in work.plan.of_user and home.user not in work.plan.unshown:
                 self.report.kept += 1
 
@@ -331,12 +338,13 @@ class Homes(Mode[HomeFacts, PlannedHomes]):
         """Carry out the actions of one user. After one that fails the others wait."""
         outcomes: list[Outcome] = []
         for action in actions:
-            if action.program in self._useless:
+            if self._breakers[action.program].error is not None:
                 self.report.later.append(action.user)
                 break
             outcome = self._host.apply(action)
+            self._breakers[action.program].record(outcome.error)
             if isinstance(outcome.error, CommandMissing | RootNeeded):
-                # Nothing was tried: a fault of the host, logged once, and no outcome of this user's action.
+                # Nothing was tried: logged once, and no outcome of this user's action.
                 self._blame_host(action, outcome.error)
                 break
             outcomes.append(outcome)
@@ -350,29 +358,24 @@ class Homes(Mode[HomeFacts, PlannedHomes]):
         for outcome in outcomes:
             action, error = outcome.action, outcome.error
             assert isinstance(action, HomeAction)
-            user, program, remembered = action.user, action.program, self._state[action.user]
+            user, program, remembered = action.user, action.program, self._record(action.user)
             if isinstance(error, BackendUnavailable):
                 self._blame_host(action, error)
             elif error is not None:
                 self.report.failed[user] = error
-                self._state[user] = replace(remembered, failures=remembered.failures + 1)
-                self._in_a_row[program] += 1
-                if self._in_a_row[program] >= FAILURES_IN_A_ROW:
-                    # No longer the fault of single users.
-                    self._useless.add(program)
+                self._known[user] = replace(remembered, failures=remembered.failures + 1)
+                if self._breakers[program].error is error:
                     self.report.problems.append(
                         BackendError(
                             f"{program} failed {FAILURES_IN_A_ROW} times in a row, the other users are left for later"
                         )
                     )
             elif action.effect is Effect.CHANGE:
-                self._in_a_row[program] = 0
                 self.report.limited.append(user)
-                self._state[user] = replace(remembered, failures=0, told="", quota=self._rules.quota_mark())
+                self._known[user] = replace(remembered, failures=0, logged="", quota=self._rules.quota_mark())
             else:
-                self._in_a_row[program] = 0
                 self.report.made.append(user)
-                self._state[user] = replace(remembered, failures=0, told="", home=self._rules.home_mark())
+                self._known[user] = replace(remembered, failures=0, logged="", home=self._rules.home_mark())
 
     def failed(self, work: Work[PlannedHomes], portion: Portion, error: SiteAgentError) -> None:
         self.report.later.append(portion.actions[0].user)
@@ -381,7 +384,6 @@ class Homes(Mode[HomeFacts, PlannedHomes]):
         """Note a fault of the host: all actions that need the same program are left for the next pass."""
         self.report.problems.append(error)
         self.report.later.append(action.user)
-        self._useless.add(action.program)
 
     def _refuse(self, names: Iterable[str]) -> None:
         for name in names:
@@ -391,13 +393,13 @@ class Homes(Mode[HomeFacts, PlannedHomes]):
 
     def _note(self, name: str, what: str) -> None:
         """Remember what is logged of a user, unless it was logged before."""
-        if self._state[name].told != what:
-            self._state[name] = replace(self._state[name], told=what)
-            self._news.setdefault(what, []).append(name)
-            self.report.news.append(name)
+        if self._record(name).logged != what:
+            self._known[name] = replace(self._record(name), logged=what)
+            self._newly_logged.setdefault(what, []).append(name)
+            self.report.newly_logged.append(name)
 
     def conclude(self, error: SiteAgentError | None) -> None:
-        """Count and tell what became of homes: no failure of theirs makes a pass a failed one."""
+        """Count and log what became of homes: no failure of theirs makes a pass a failed one."""
         done, report = self.report, self.run.report
         if error is not None:
             done.later += self._due
@@ -416,7 +418,7 @@ class Homes(Mode[HomeFacts, PlannedHomes]):
         report.homes = {name: count for name, count in sorted(counts.items()) if count}
         report.home_problems += [f"homes: {problem}" for problem in done.problems]
         # Users who can never have a home here fail the first pass only.
-        failed = {u: e for u, e in done.failed.items() if u not in done.refused or u in done.news}
+        failed = {u: e for u, e in done.failed.items() if u not in done.refused or u in done.newly_logged}
         if failed:
             user, why = next(iter(failed.items()))
             report.home_problems.append(f"homes of {len(failed)} users failed, the first of {user}: {why}")
@@ -424,26 +426,17 @@ class Homes(Mode[HomeFacts, PlannedHomes]):
     def _log(self) -> None:
         """Log who waits or cannot have a home since this pass, and problems."""
         name = self._offering.name
-        for what, users in self._news.items():
-            named = ", ".join(repr(user)[1:-1] for user in users[:NAMED_AT_MOST])
-            more = f" and {len(users) - NAMED_AT_MOST} more" if len(users) > NAMED_AT_MOST else ""
+        for what, users in self._newly_logged.items():
+            named = shortlist((repr(user)[1:-1] for user in users), NAMED_AT_MOST)
             if what == "waiting":
                 log.warning(
-                    "homes of %s wait for users that this head node does not know yet: %s%s (%d in all)",
-                    name, named, more, len(self.report.waiting),
+                    "homes of %s wait for users that this head node does not know yet: %s (%d in all)",
+                    name, named, len(self.report.waiting),
                 )  # fmt: skip
             else:
-                log.warning("homes of %s: none for %s%s: %s", name, named, more, what)
+                log.warning("homes of %s: none for %s: %s", name, named, what)
         for problem in self.report.problems:
             log.error("homes of %s: %s", name, problem)
         if self.report.outcomes or self.report.problems:
             counts = ", ".join(f"{count} {word}" for word, count in self.report.counted().items())
             log.info("homes of %s: %s", name, counts)
-
-
-def provision(run: Pass, usernames: Iterable[str], **options: Any) -> HomesReport:
-    """Make the homes of these users, as the mode does with these `options`. Raises no SiteAgentError."""
-    run.leave(AccountsInStep(DesiredGroups({}), frozenset(usernames)))
-    mode = Homes(run, **options)
-    engine.go_beside(run, mode)
-    return mode.report

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
 """Provision people in a directory that follows Waldur (`account_source: waldur`): Waldur's names, numbers, homes and
-shells. What does not agree is told and left as it is.
+shells. What does not agree is logged and left as it is.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from agent.plan.posix_accounts import OldName
 from agent.plan.usernames import leaves_names_to_us
 from agent.run.engine import Work
 from agent.run.gate import Pass
-from agent.run.people.naming import NOT_SHOWN, Naming
+from agent.run.people.naming import NOT_READ_BACK, Naming
 from backends.usernames.base import AccountDirectory
 
 log = logging.getLogger(__name__)
@@ -31,11 +31,13 @@ KEY = "directory accounts"
 
 @dataclass(frozen=True)
 class PlannedAccounts:
-    """`told`: what differs and is left as it is. `old_names` as of `PlannedPeople`."""
+    """The changes of users in the directory."""
 
     actions: Sequence[Action]
-    told: Sequence[str]
+    # What differs and is left as it is.
+    differences: Sequence[str]
     snapshot: Snapshot
+    # As of `PlannedPeople`.
     old_names: Mapping[str, OldName] = field(default_factory=dict)
     is_whole: bool = True
     context: PolicyContext = field(default_factory=PolicyContext)
@@ -46,7 +48,7 @@ class DirectoryAccounts(Naming[DirectoryPeople, PlannedAccounts]):
 
     key = KEY
     at_once = 50
-    unseen = NOT_SHOWN
+    unseen = NOT_READ_BACK
 
     def __init__(self, run: Pass) -> None:
         super().__init__(run)
@@ -67,7 +69,8 @@ class DirectoryAccounts(Naming[DirectoryPeople, PlannedAccounts]):
             if leaves_names_to_us(self.waldur.offering):
                 raise ConfigError(
                     "account_source is `waldur`, and the offering's username_generation_policy `service_provider`: "
-                    "then nobody makes the names. Choose another policy in Waldur, or account_source `ldap`"
+                    "then neither Waldur nor the agent makes the names. Choose another policy in Waldur, or "
+                    "account_source `ldap`"
                 )
         return self._directory.read_accounts(planner.with_entries(self.waldur.users))
 
@@ -75,24 +78,22 @@ class DirectoryAccounts(Naming[DirectoryPeople, PlannedAccounts]):
         found = planner.changes(self.waldur.users, facts, self._rules)
         # The cluster, by which the gate measures.
         seen = self.waldur.cluster or Snapshot(self.site.backend.cluster)
-        return PlannedAccounts(found.actions, found.told, seen, found.old_names)
+        return PlannedAccounts(found.actions, found.problems, seen, found.old_names)
 
     def apply(self, actions: Sequence[DirectoryAction]) -> Sequence[Outcome]:
         assert self._directory is not None
         return self._directory.apply(actions)
 
     def tell(self, work: Work[PlannedAccounts]) -> None:
-        """Tell what differs and is left as it is; that fails the pass where the site wants that."""
-        told, logged, report = tuple(work.plan.told), self.site.cache.logged, self.run.report
-        if logged.get(KEY, ()) != told:
-            for words in told:
-                log.error("directory of offering %s: %s", self.site.offering.name, words)
-            logged[KEY] = told
-        some = [f"directory: {words}" for words in told]
+        """Log and report what differs and is left as it is; that fails the pass where the site wants that."""
+        differences, report = work.plan.differences, self.run.report
+        for words in self.site.cache.said.news(KEY, *differences):
+            log.error("directory of offering %s: %s", self.site.offering.name, words)
+        problems = [f"directory: {words}" for words in differences]
         if self._rules.on_mismatch is OnMismatch.FAIL:
-            report.problems += some
+            report.problems += problems
         else:
-            report.notes += some
+            report.notes += problems
 
     def users_after(self, plan: PlannedAccounts, happened: Iterable[Action]) -> Sequence[OfferingUser]:
         """Return the users with the names that the directory has then."""

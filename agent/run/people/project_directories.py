@@ -11,11 +11,12 @@ import logging
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from agent.core.actions import Action, wholly_shown
+from agent.core.actions import Action, fully_shown
 from agent.core.errors import BackendError, ClusterBusy, SiteAgentError
 from agent.core.host_actions import DirectoryHostAction, SetProjectQuota
 from agent.core.model import Snapshot
 from agent.core.plans import Outcome
+from agent.core.printable import shortlist
 from agent.core.project_directories import NO_RECORD, DirectoryRecord, DirectoryRules
 from agent.core.system_users import is_system_number
 from agent.plan import project_directories as planner
@@ -25,7 +26,7 @@ from agent.run.engine import Mode, Portion, Work
 from agent.run.gate import Pass
 from agent.run.handed_on import AccountsInStep
 from agent.run.people.homes import head_node
-from agent.state import project_directories as remembered
+from agent.state.hints import PROJECT_DIRECTORIES
 from backends.storage import directories
 from backends.usernames import nss, registry
 
@@ -53,12 +54,12 @@ class PlannedDirectories:
 
 
 class Directories(Mode[DirectoryFacts, PlannedDirectories]):
-    """The directories of the accounts in step. What an account needs that nobody was shown is left for the next pass,
-    where somebody has looked at a plan.
+    """The directories of the accounts in step. In a pass that carries out a plan that a person was shown, what an
+    account needs besides is left for the next pass.
     """
 
     key = KEY
-    beside = "project directories"
+    optional_name = "project directories"
     needs = AccountsInStep
 
     def __init__(self, run: Pass) -> None:
@@ -95,14 +96,14 @@ class Directories(Mode[DirectoryFacts, PlannedDirectories]):
     def plan(self, facts: DirectoryFacts) -> PlannedDirectories:
         in_step = self.run.result(AccountsInStep)
         found = planner.changes(facts, self._rules)
-        changes = replace(found, of_account=wholly_shown(found.of_account, self.run.shown))
+        changes = replace(found, of_account=fully_shown(found.of_account, self.run.shown))
         is_whole = not self.run.applies or (in_step is not None and in_step.is_whole)
         # What is left for the next pass may be held: only a plan of everything shows which held plans are gone.
         return PlannedDirectories(changes, Snapshot(self.site.backend.cluster), is_whole and changes == found)
 
     def _looked(self, accounts: Collection[str]) -> tuple[tuple[str, ...], Mapping[str, str]]:
-        standing = directories.standing(self._rules.base_path, accounts)
-        self._records = remembered.records(self.site.state_dir, self.site.offering.uuid)
+        standing = directories.taken_places(self._rules.base_path, accounts)
+        self._records = PROJECT_DIRECTORIES.all(self.site.state_dir, self.site.offering.uuid) or {}
         return planner.due(accounts, standing, self._records, self._rules), standing
 
     def _present(self, facts: DirectoryFacts) -> dict[str, tuple[tuple[str, str], ...]]:
@@ -161,21 +162,18 @@ class Directories(Mode[DirectoryFacts, PlannedDirectories]):
 
     def announce(self, work: Work[PlannedDirectories]) -> None:
         """Log, once each, the accounts that can have no directory now."""
-        told: dict[str, list[str]] = {}
+        logged: dict[str, list[str]] = {}
         changed: dict[str, DirectoryRecord] = {}
         troubles = work.plan.changes.troubles
         for account, words in troubles.items():
             record = self._records.get(account, NO_RECORD)
-            if record.told != words:
-                told.setdefault(words, []).append(account)
-                changed[account] = replace(record, told=words)
-        for words, accounts in told.items():
-            some = ", ".join(accounts[:NAMED_AT_MOST])
-            more = f" and {len(accounts) - NAMED_AT_MOST} more" if len(accounts) > NAMED_AT_MOST else ""
+            if record.logged != words:
+                logged.setdefault(words, []).append(account)
+                changed[account] = replace(record, logged=words)
+        for words, accounts in logged.items():
             log.warning(
-                "no project directory or quota for %s%s of offering %s: %s",
-                some,
-                more,
+                "no project directory or quota for %s of offering %s: %s",
+                shortlist(accounts, NAMED_AT_MOST),
                 self.site.offering.name,
                 words,
             )
@@ -212,11 +210,11 @@ class Directories(Mode[DirectoryFacts, PlannedDirectories]):
             assert isinstance(action, DirectoryHostAction)
             record = self._records.get(action.account, NO_RECORD)
             if outcome.error is not None:
-                changed[action.account] = replace(record, told=str(outcome.error))
+                changed[action.account] = replace(record, logged=str(outcome.error))
             elif isinstance(action, SetProjectQuota):
                 changed[action.account] = DirectoryRecord(quota=quota.mark() if quota else "")
-            elif record.told:
-                changed[action.account] = replace(record, told="")
+            elif record.logged:
+                changed[action.account] = replace(record, logged="")
         self._remember(changed)
 
     def conclude(self, error: SiteAgentError | None) -> None:
@@ -230,4 +228,4 @@ class Directories(Mode[DirectoryFacts, PlannedDirectories]):
 
     def _remember(self, changed: Mapping[str, DirectoryRecord]) -> None:
         self._records |= changed
-        remembered.write(self.site.state_dir, self.site.offering.uuid, changed)
+        PROJECT_DIRECTORIES.put(self.site.state_dir, self.site.offering.uuid, changed)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
 """Provision the groups that Waldur has for projects in the site's directory (`ldap.project_groups`), once in a pass
-over everything. What does not agree is told and left as it is.
+over everything. What does not agree is logged and left as it is.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from agent.plan.policy.rules import PolicyContext
 from agent.plan.provider_groups import DirectoryNames
 from agent.run.engine import Mode, Portion, Work, checked
 from agent.run.gate import Pass
-from agent.run.people.naming import NOT_SHOWN, opened
+from agent.run.people.naming import NOT_READ_BACK, opened
 from agent.run.site import Site
 from agent.waldur import provider_groups as waldur_groups
 from backends.usernames import registry
@@ -37,22 +37,24 @@ LACKING = (
 
 @dataclass(frozen=True)
 class GroupFacts:
-    """`unclear`: usernames whose entry may be somebody else's, or who may be a member that was renamed. `groups` None:
-    the server has none. `is_add_only`: nobody leaves a group, for nobody knows the names of the directory.
-    """
+    """What was read for the groups of the provider's projects."""
 
+    # None: the server has none.
     groups: Sequence[ProviderGroup] | None
     seen: SeenProviderGroups
+    # Usernames whose entry may be another person's, or who may be a member that was renamed.
     unclear: frozenset[str] = frozenset()
+    # No member is removed, for the names of the directory are unknown.
     is_add_only: bool = False
 
 
 @dataclass(frozen=True)
 class PlannedGroups:
-    """`told`: what differs and is left as it is."""
+    """The changes of such groups."""
 
     actions: Sequence[Action]
-    told: Sequence[str]
+    # What differs and is left as it is.
+    differences: Sequence[str]
     snapshot: Snapshot
     facts: GroupFacts
     is_whole: bool = True
@@ -63,9 +65,9 @@ class ProjectGroups(Mode[GroupFacts, PlannedGroups]):
     """The groups that Waldur has for projects."""
 
     key = KEY
-    beside = "project groups"
+    optional_name = "project groups"
     needs = DirectoryNames
-    unseen = NOT_SHOWN
+    unseen = NOT_READ_BACK
 
     def __init__(self, run: Pass) -> None:
         super().__init__(run)
@@ -91,11 +93,11 @@ class ProjectGroups(Mode[GroupFacts, PlannedGroups]):
         rules = self._directory.rules
         rules = replace(rules, is_add_only=rules.is_add_only or facts.is_add_only)
         found = (
-            planner.PlannedGroups(told=(LACKING,))
+            planner.PlannedGroups(problems=(LACKING,))
             if facts.groups is None
             else planner.changes(facts.groups, facts.seen, rules, self.site.offering.uuid, facts.unclear)
         )
-        return PlannedGroups(found.actions, found.told, Snapshot(self.site.backend.cluster), facts)
+        return PlannedGroups(found.actions, found.problems, Snapshot(self.site.backend.cluster), facts)
 
     def apply(self, actions: Sequence[DirectoryAction]) -> Sequence[Outcome]:
         assert self._directory is not None
@@ -109,16 +111,13 @@ class ProjectGroups(Mode[GroupFacts, PlannedGroups]):
         self.outcomes += checked(outcomes, set(again.actions), self.unseen)
 
     def tell(self, work: Work[PlannedGroups]) -> None:
-        """Log what is left as it is, where that is news."""
-        told, logged = tuple(work.plan.told), self.site.cache.logged
-        if logged.get(KEY, ()) != told:
-            for words in told:
-                log.warning("project groups of offering %s: %s", self.site.offering.name, words)
-            logged[KEY] = told
+        """Log what is left as it is, once."""
+        for words in self.site.cache.said.news(KEY, *work.plan.differences):
+            log.warning("project groups of offering %s: %s", self.site.offering.name, words)
         self.run.report.notes += self.notes(work.plan)
 
     def notes(self, plan: PlannedGroups) -> Sequence[str]:
-        return [f"project groups: {words}" for words in plan.told]
+        return [f"project groups: {words}" for words in plan.differences]
 
 
 def _unclear(site: Site, users: Sequence[OfferingUser]) -> frozenset[str]:

@@ -59,14 +59,14 @@ class PluginFault(SiteAgentError):
 
 @dataclass(frozen=True)
 class NameFacts:
-    """`due`: users to be named. `answers`: what the backend says of each by uuid, where it was asked: a name, none, or
-    an error. `stale`: profiles that differ from Waldur; which these are is known once the names are given. `waits`: why
-    the names wait for a person, empty when they need not.
-    """
+    """The users of an offering who need a name, and what the backend says of them."""
 
     due: Sequence[OfferingUser]
+    # What the backend says of each by uuid, where it was asked: a name, none, or an error.
     answers: Mapping[str, str | SiteAgentError]
+    # Changes of profiles that differ from Waldur; which these are is known once the names are given.
     stale: Sequence[DirectoryAction]
+    # Why the names wait for a person, empty when they need not.
     waits: str = ""
 
 
@@ -87,10 +87,10 @@ class Usernames(Naming[NameFacts, PlannedNames]):
     """
 
     key = KEY
+    _backend: UsernameBackend
 
     def __init__(self, run: Pass) -> None:
         super().__init__(run)
-        self._backend: UsernameBackend | None = None
         self._now = {user.key: user for user in self.users}
         self._shown: Set[object] | None = None
 
@@ -107,23 +107,18 @@ class Usernames(Naming[NameFacts, PlannedNames]):
         """Look who is to be named. Return None where the backend is not installed. Raises BackendUnavailable where it
         depends on the backend whether the names wait for a person.
         """
-        self._backend = self.backend()
-        if self._backend is None:
+        if (backend := self.backend()) is None:
             return None
+        self._backend = backend
         due = _due(self.users, self.waldur.offering)
         waits = self._why_names_wait(due)
         if self.run.applies:
             return NameFacts(due, {}, (), waits)
         answers = {
-            user.uuid: _answer(user, self.names.owners, lambda u: self._found(u) or self._asked.propose(u))
+            user.uuid: _answer(user, self.names.owners, lambda u: self._found(u) or self._backend.propose(u))
             for user in due
         }
         return NameFacts(due, answers, self._stale(), waits)
-
-    @property
-    def _asked(self) -> UsernameBackend:
-        assert self._backend is not None
-        return self._backend
 
     def _why_names_wait(self, due: Sequence[OfferingUser]) -> str:
         """Return why new names wait for a person, empty when they need not. Raises BackendUnavailable."""
@@ -131,15 +126,15 @@ class Usernames(Naming[NameFacts, PlannedNames]):
         if not due or cluster is None:
             return ""
         few = self.site.offering.policy.small_removal
-        strangers = members_of(self.waldur, cluster) - set(map(fold, self.names.reserved))
+        unknown_members = members_of(self.waldur, cluster) - set(map(fold, self.names.reserved))
         new = []
-        for user in due if len(strangers) > few else ():
+        for user in due if len(unknown_members) > few else ():
             found = _answer(user, self.names.owners, self._found)
             if isinstance(found, BackendUnavailable):
                 raise found
             if not found:
                 new.append(user)
-        return planner.lost_names(new, strangers, few)
+        return planner.lost_names(new, unknown_members, few)
 
     def plan(self, facts: NameFacts, *, is_whole: bool = True) -> PlannedNames:
         """Plan the calls for each user. A name that the backend was not asked for is empty."""
@@ -162,15 +157,15 @@ class Usernames(Naming[NameFacts, PlannedNames]):
 
     def _found(self, user: OfferingUser) -> str:
         """Return the name that the person has or had; a directory itself remembers whom it has."""
-        return self._asked.find(user) or (
-            "" if isinstance(self._asked, UserDirectory) else self.names.last_of(user)
+        return self._backend.find(user) or (
+            "" if isinstance(self._backend, UserDirectory) else self.names.last_of(user)
         )
 
     def _stale(self) -> Sequence[DirectoryAction]:
         """Return the changes of profiles of users who may use the cluster now."""
         ready = (UserState.OK, UserState.NONE)
         users = (user for user in self._now.values() if user.username and user.state in ready)
-        return self._asked.stale_profiles([user for user in users if not user.is_restricted])
+        return self._backend.stale_profiles([user for user in users if not user.is_restricted])
 
     def portions(self, work: Work[PlannedNames]) -> Iterator[Portion]:
         """Yield the users in groups, until the backend or Waldur is away; then the profiles, also of those who have
@@ -209,7 +204,7 @@ class Usernames(Naming[NameFacts, PlannedNames]):
         its user's.
         """
         if profiles := only(DirectoryAction, actions):
-            return self._noted(self._asked.apply(profiles))
+            return self._noted(self._backend.apply(profiles))
         asked: dict[str, list[Action]] = {}
         for action in actions:
             asked.setdefault(str(getattr(action, "offering_user", "")), []).append(action)
@@ -256,7 +251,7 @@ class Usernames(Naming[NameFacts, PlannedNames]):
 
     def _with_room(self, users: Sequence[OfferingUser]) -> Sequence[OfferingUser]:
         """Return the users who can get a name; where a directory has no room for new people, those whom it has."""
-        backend = self._asked
+        backend = self._backend
         if users and isinstance(backend, UserDirectory):
             try:
                 backend.require_room()
@@ -264,17 +259,17 @@ class Usernames(Naming[NameFacts, PlannedNames]):
                 self._note_site_fault(error)
                 if not error.of_host:
                     return ()
-                return [user for user in users if _answer(user, self.names.owners, self._asked.find)]
+                return [user for user in users if _answer(user, self.names.owners, self._backend.find)]
         return users
 
     def _ask(
         self, work: Work[PlannedNames], users: Sequence[OfferingUser]
     ) -> dict[str, str | SiteAgentError]:
         """Ask the backend for the name of each user, until it is away. Return its answers by uuid."""
-        backend = self._asked
+        backend = self._backend
         answers: dict[str, str | SiteAgentError] = {}
         for user in users:
-            answer = _answer(user, self.names.owners, lambda u: self._found(u) or self._asked.make(u))
+            answer = _answer(user, self.names.owners, lambda u: self._found(u) or self._backend.make(u))
             if isinstance(backend, UserDirectory):
                 # Entries that the directory made for this person, for the journal.
                 made = [Outcome(MakeUser(user=name, reason=planner.whose(user))) for name in backend.made]
@@ -310,7 +305,7 @@ class Usernames(Naming[NameFacts, PlannedNames]):
             self.run.report.notes.append("who gets a username now joins the accounts in the next pass")
 
     def was_shown(self, action: Action, shown: Set[Action]) -> bool:
-        """Return whether somebody has looked at this; of what is done for a user, the kind is enough: the name itself
+        """Return whether a person was shown this; of what is done for a user, the kind is enough: the name itself
         is known once it is given.
         """
         if self._shown is None:
@@ -366,15 +361,19 @@ def _answer(
     return name
 
 
+def _comments(action: AskAccountLinking | AskValidation) -> dict[str, str]:
+    return {"comment": action.comment, "comment_url": action.comment_url}
+
+
 # The request of each kind of action, and the state that the user has then; with a name Waldur says that itself.
 CALLS: Mapping[type[Action], tuple[UserState | None, Callable[[WaldurClient, OfferingUser, Any], Any]]] = {
     BeginUsername: (
         UserState.CREATING,
-        lambda client, user, _: offering_users.begin_creating(client, user.uuid),
+        lambda client, user, _: offering_users.move(client, user.uuid, "begin_creating"),
     ),
     CompleteValidation: (
         UserState.OK,
-        lambda client, user, _: offering_users.set_validation_complete(client, user.uuid),
+        lambda client, user, _: offering_users.move(client, user.uuid, "set_validation_complete"),
     ),
     AssignUsername: (
         None,
@@ -382,18 +381,18 @@ CALLS: Mapping[type[Action], tuple[UserState | None, Callable[[WaldurClient, Off
     ),
     AskAccountLinking: (
         UserState.PENDING_LINKING,
-        lambda client, user, action: offering_users.ask_account_linking(
-            client, user.uuid, action.comment, action.comment_url
+        lambda client, user, a: offering_users.move(
+            client, user.uuid, "set_pending_account_linking", _comments(a)
         ),
     ),
     AskValidation: (
         UserState.PENDING_VALIDATION,
-        lambda client, user, action: offering_users.ask_validation(
-            client, user.uuid, action.comment, action.comment_url
+        lambda client, user, a: offering_users.move(
+            client, user.uuid, "set_pending_additional_validation", _comments(a)
         ),
     ),
     FailUsername: (
         UserState.ERROR_CREATING,
-        lambda client, user, _: offering_users.set_error_creating(client, user.uuid),
+        lambda client, user, _: offering_users.move(client, user.uuid, "set_error_creating"),
     ),
 }

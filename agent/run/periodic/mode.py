@@ -7,7 +7,7 @@ reset would forget what was used in between. It is the last step, when all else 
 than one that was carried out changes nothing. One that is held is parked, since Waldur cannot be asked for its figures
 again, and carried out after its approval (`PeriodicResume`, in passes over orders). One that comes in a pause is
 parked as well, and carried out when the pause has ended (`parking`). In mode `observe` a message is planned for the log
-and left to whoever serves the offering: nothing is told to the policy, and nothing is kept.
+and left to whoever serves the offering: nothing is reported to the policy, and nothing is kept.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import cached_property
 from pathlib import Path
@@ -35,6 +35,7 @@ from agent.plan import periodic
 from agent.plan.policy.rules import PolicyContext, Why
 from agent.run import engine, gate
 from agent.run import site as sites
+from agent.run.cluster_facts import with_used_limits
 from agent.run.engine import Mode, Portion, Work
 from agent.run.gate import Pass
 from agent.run.periodic import parking
@@ -67,19 +68,18 @@ class PeriodicFailed(BackendError):
 
 @dataclass(frozen=True)
 class PeriodicFacts:
-    """The settings of one message, in the cluster's spelling, and those of its account.
-
-    `observed` None: the message is older than what was carried out, and nothing was read. `period`: the policy's period
-    in which the raw usage is to be reset now, empty where it is not; `last_reset`: an earlier one in which it was.
-    `usage_asked`: accounts whose used amounts were asked for.
-    """
+    """The settings of one message, in the cluster's spelling, and those of its account."""
 
     asked: DesiredSettings
     policy: str
     snapshot: Snapshot
+    # None: the message is older than what was carried out, and nothing was read.
     observed: ObservedSettings | None = None
+    # The policy's period in which the raw usage is to be reset now, empty where it is not.
     period: str = ""
+    # An earlier period in which it was reset.
     last_reset: str = ""
+    # Accounts whose used amounts were asked for.
     usage_asked: frozenset[str] = frozenset()
 
 
@@ -117,7 +117,7 @@ class PlannedPeriodic:
 
 def run(site: Site, document: Mapping[str, Any]) -> list[str]:
     """Carry a message out and report success. Return its commands, with those of earlier attempts. One that is held is
-    reported as held, and kept; one that comes in a pause is kept, and nothing is told. Raises SiteAgentError; the
+    reported as held, and kept; one that comes in a pause is kept, and nothing is reported. Raises SiteAgentError; the
     caller reports the failure, or tries again.
     """
     commands: list[str] = []
@@ -142,18 +142,18 @@ def report_failure(
     client: WaldurClient | None = None,
 ) -> None:
     """Report to the policy why its settings are not in force, with the commands of all attempts. Errors of Waldur are
-    only logged. In a pause the message is kept instead, and in mode `observe` nothing is told.
+    only logged. In a pause the message is kept instead, and in mode `observe` nothing is reported.
     """
     rules = gate.rules_for(offering, state_dir)
     if parking.waits(rules):
         try:
             parking.keep(offering, state_dir, document, rules)
         except SiteAgentError as refusal:
-            log.warning("the policy is not told of %s: %s", error, refusal)
-    elif not gate.may_tell(rules):
-        log.info("the policy is not told of %s: mode %s", error, rules.mode)
+            log.warning("%s is not reported to the policy: %s", error, refusal)
+    elif not gate.may_report(rules):
+        log.info("%s is not reported to the policy: mode %s", error, rules.mode)
         try:
-            parking.let_go_of_older(offering, state_dir, document)
+            parking.unpark_older(offering, state_dir, document)
         except SiteAgentError as refusal:
             log.warning("an older message of the policy may wait still: %s", refusal)
     else:
@@ -186,7 +186,15 @@ def _report_failure(
             is_emulated=offering.periodic_emulator,
         )
     except SiteAgentError as refusal:
-        log.warning("the policy is not told of %s: %s", error, refusal)
+        log.warning("%s is not reported to the policy: %s", error, refusal)
+
+
+@dataclass
+class ReadOnce:
+    """What all messages of a pass share: the TRES of the cluster by folded name, and the period of each policy."""
+
+    tres: Mapping[str, str] | None = None
+    granularities: dict[str, Granularity] = field(default_factory=dict)
 
 
 class PeriodicMessage(Mode[PeriodicFacts, PlannedPeriodic]):
@@ -202,14 +210,16 @@ class PeriodicMessage(Mode[PeriodicFacts, PlannedPeriodic]):
         self._now = parking.now()
         self._period = ""
         self._error: SiteAgentError | None = None
+        self._read = run.result(ReadOnce) or ReadOnce()
+        run.leave(self._read)
 
     def _take_up(self) -> None:
         """Raise PlanRefused, or PolicyStateLost."""
         site, document, waiting = self.site, self._document, self.waiting
         self._asked = periodic_messages.desired_settings(document, site.offering.periodic_limit_type)
         self._at = waiting.at if waiting else periodic_messages.written_at(document, self._now)
-        # The plans that the policy was told of when the message was parked.
-        self._told = frozenset(waiting.plans if waiting else ())
+        # The held plans that were reported to the policy when the message was parked.
+        self._reported_plans = frozenset(waiting.plans if waiting else ())
         self.policy, self._resource = parking.uuids(document)
         self._state = parking.state_of(site.offering, site.state_dir, document)
         self._digest = parking.digest(document)
@@ -228,7 +238,7 @@ class PeriodicMessage(Mode[PeriodicFacts, PlannedPeriodic]):
                 else "came in a pause and waits"
             )
             raise PlanRefused(f"older than the message of {waiting.at}, which {why}")
-        asked = _checked(self.site, self._asked, self._resource)
+        asked = _checked(self.site, self._asked, self._resource, self._read)
         snapshot = Snapshot(self.site.backend.cluster)
         if periodic.is_old(self._at, self._state.applied(self._now)):
             return PeriodicFacts(asked, self.policy, snapshot)
@@ -239,7 +249,7 @@ class PeriodicMessage(Mode[PeriodicFacts, PlannedPeriodic]):
         account = Account(asked.account, None, observed.limits.get(LimitType.GRP_TRES_MINS, {}))
         snapshot = replace(snapshot, accounts={asked.account: account}, complete=frozenset({Part.ACCOUNTS}))
         if self.site.offering.periodic_emulator:
-            # Nobody's jobs run in the emulator: what the cluster's own limits are used for does not count.
+            # No jobs run in the emulator: what the cluster's own limits are used for does not count.
             used = {asked.account: dict.fromkeys(asked.tres, 0)}
             snapshot = replace(snapshot, used=used, complete=snapshot.complete | {Part.USAGE})
         period, last = self._period_due(asked), self._state.last_reset()
@@ -252,8 +262,10 @@ class PeriodicMessage(Mode[PeriodicFacts, PlannedPeriodic]):
         """
         if not asked.resets_usage:
             return ""
-        granularity = policies.granularity(self.site.client, self.policy) or Granularity.MONTH
-        period = periodic.period(self._at, granularity)
+        known = self._read.granularities
+        if self.policy not in known:
+            known[self.policy] = policies.granularity(self.site.client, self.policy) or Granularity.MONTH
+        period = periodic.period(self._at, known[self.policy])
         return "" if self._state.has_reset(period, self._now) else period
 
     def plan(self, facts: PeriodicFacts) -> PlannedPeriodic:
@@ -264,13 +276,8 @@ class PeriodicMessage(Mode[PeriodicFacts, PlannedPeriodic]):
         accounts = gate.unknown_usage(self.run.rules, plan) - facts.usage_asked
         if not accounts:
             return None
-        asked = replace(facts, usage_asked=facts.usage_asked | accounts)
-        try:
-            seen = self.site.backend.observe(Scope(parts=frozenset(), usage_of=accounts))
-        except BackendError as error:
-            log.warning("what accounts have used of their limits cannot be read: %s", error)
-            return asked
-        return replace(asked, snapshot=facts.snapshot.with_usage(seen))
+        snapshot = with_used_limits(self.site, facts.snapshot, accounts)
+        return replace(facts, snapshot=snapshot, usage_asked=facts.usage_asked | accounts)
 
     def portions(self, work: Work[PlannedPeriodic]) -> Iterator[Portion]:
         """Yield the settings, then the reset, which does not begin where they are not in force. Nothing where a part of
@@ -287,8 +294,8 @@ class PeriodicMessage(Mode[PeriodicFacts, PlannedPeriodic]):
             yield Portion(tuple(actions[len(settings) :]))
 
     def apply(self, actions: Sequence[ClusterAction]) -> Sequence[Outcome]:
-        """Do one portion. A reset that SLURM refused, or was never asked for, was not done; of all else nobody knows
-        but the state file. Raises BackendError.
+        """Do one portion. A reset that SLURM refused, or was never asked for, was not done; of any other
+        only the state file has a record. Raises BackendError.
         """
         resets = bool(only(ResetRawUsage, actions))
         if resets:
@@ -322,16 +329,16 @@ class PeriodicMessage(Mode[PeriodicFacts, PlannedPeriodic]):
 
     def tell(self, work: Work[PlannedPeriodic]) -> None:
         """Report success, or that the message is held. Raises the SiteAgentError that stopped it otherwise: the caller
-        decides whether it is tried again. In mode `observe` nothing is told, and nothing waits any more: whoever serves
-        the offering has the message, too.
+        decides whether it is tried again. In mode `observe` nothing is reported, and nothing waits any more:
+        whoever serves the offering has the message, too.
         """
-        if not gate.may_tell(work.run.rules):
+        if not gate.may_report(work.run.rules):
             log.info(
                 "periodic limits of resource %s are left as they are: mode %s",
                 self._resource,
                 work.run.rules.mode,
             )
-            parking.let_go(self.site.offering, self.site.state_dir, self._document)
+            parking.unpark(self.site.offering, self.site.state_dir, self._document)
             return
         if self._error is not None:
             raise self._error
@@ -343,17 +350,19 @@ class PeriodicMessage(Mode[PeriodicFacts, PlannedPeriodic]):
         if work.decision.held:
             plans = tuple(plan.id for plan in work.decision.held)
             # The report first: until the message is kept, its task has it and comes back.
-            if self._told != frozenset(plans):
+            if self._reported_plans != frozenset(plans):
                 try:
                     self._report("; ".join(reasons))
                 except WaldurError as refusal:
                     if refusal.retryable:
                         raise
-                    log.warning("the policy is not told that its settings are held: %s", refusal)
+                    log.warning("it is not reported to the policy that its settings are held: %s", refusal)
             self._state.park(ParkedMessage(self._document, self._at, self._now, plans))
             return
         if not all(map(work.allows, work.plan.actions)):
-            raise PassUnfinished("what its message asks for now was not shown: the next pass carries it out")
+            raise PassUnfinished(
+                "what its message asks for now was not in the plan that was shown: the next pass carries it out"
+            )
         if work.plan.facts.observed is None:
             applied = self._state.applied(self._now)
             log.info(
@@ -366,7 +375,7 @@ class PeriodicMessage(Mode[PeriodicFacts, PlannedPeriodic]):
             if not work.plan.actions:
                 log.info("periodic limits of resource %s: already applied", self._resource)
         self._report("")
-        parking.let_go(self.site.offering, self.site.state_dir, self._document)
+        parking.unpark(self.site.offering, self.site.state_dir, self._document)
 
     def _report(self, error: str) -> None:
         """Report to the policy; no error is success. Raises WaldurError."""
@@ -387,18 +396,19 @@ class PeriodicMessage(Mode[PeriodicFacts, PlannedPeriodic]):
 class PeriodicResume(PeriodicMessage):
     """A message that was held or came in a pause, and may go on now."""
 
-    beside = "periodic limits"
+    optional_name = "periodic limits"
+    is_of_whole_passes = True
 
     @classmethod
     def each(cls, run: Pass) -> Iterator[PeriodicResume]:
-        """Yield the messages that are due in a pass over everything: those whose plans are approved or not held any
+        """Yield the messages that are due: those whose plans are approved or not held any
         more, and those that came in a pause; of the others some are looked at again in every hour. Where they take long
         the rest stays. Those whose resource is locked are left to the lock's holder. Where no message waits, this costs
-        no request and no command. Raises StateError and PolicyStateLost where nobody can tell which these are.
+        no request and no command. Raises StateError and PolicyStateLost where it is unknown which these are.
         """
         site = run.site
-        waiting = parked(site.state_dir, site.offering.uuid) if run.scope.is_everything else []
-        if not waiting or not gate.may_tell(run.rules):
+        waiting = parked(site.state_dir, site.offering.uuid)
+        if not waiting or not gate.may_report(run.rules):
             return
         now = parking.now()
         free: list[ParkedMessage] = []
@@ -433,7 +443,7 @@ class PeriodicResume(PeriodicMessage):
         return super().observe()
 
     def conclude(self, error: SiteAgentError | None) -> None:
-        """Tell the policy of what will not get better; all else waits on."""
+        """Report to the policy what will not get better; all else waits on."""
         if error is not None and self.waiting is not None:
             try:
                 self._give_up_or_wait(error, self.waiting)
@@ -450,7 +460,7 @@ class PeriodicResume(PeriodicMessage):
             state.park(replace(waiting, looked=parking.now()))
         else:
             _report_failure(site.offering, site.state_dir, document, error, site.client)
-            parking.let_go(site.offering, site.state_dir, document)
+            parking.unpark(site.offering, site.state_dir, document)
 
 
 def _observed(keeper: PeriodicKeeper, account: str) -> ObservedSettings:
@@ -469,7 +479,7 @@ def _keeper(site: Site) -> PeriodicKeeper:
     return site.backend.periodic
 
 
-def _checked(site: Site, asked: DesiredSettings, resource_uuid: str) -> DesiredSettings:
+def _checked(site: Site, asked: DesiredSettings, resource_uuid: str, read: ReadOnce) -> DesiredSettings:
     """Return the settings in the cluster's spelling. Raises PlanRefused where they name another account."""
     account = fold(asked.account)
     has = fold(resources.get(site.client, resource_uuid).backend_id)
@@ -477,7 +487,7 @@ def _checked(site: Site, asked: DesiredSettings, resource_uuid: str) -> DesiredS
         raise PlanRefused(f"it is about account {account}, and resource {resource_uuid} has {has or 'none'}")
     if account == site.backend.default_account:
         raise PlanRefused(f"account {account} is protected")
-    spelled = _spelled(site, asked.tres) if asked.limits else {}
+    spelled = _spelled(site, asked.tres, read) if asked.limits else {}
     limits: dict[LimitType, dict[str, int]] = {}
     for kind, values in asked.limits.items():
         found = limits.setdefault(kind, {})
@@ -487,11 +497,12 @@ def _checked(site: Site, asked: DesiredSettings, resource_uuid: str) -> DesiredS
     return replace(asked, account=account, limits=limits)
 
 
-def _spelled(site: Site, named: Iterable[str]) -> dict[str, str]:
+def _spelled(site: Site, named: Iterable[str], read: ReadOnce) -> dict[str, str]:
     """Return the cluster's TRES for each name: itself, what our component of that name counts, or a GRES."""
-    snapshot = site.backend.observe(Scope(parts=frozenset({Part.TRES})))
-    known = {tres.lower(): tres for tres in snapshot.tres}
-    found = {}
+    if read.tres is None:
+        snapshot = site.backend.observe(Scope(parts=frozenset({Part.TRES})))
+        read.tres = {tres.lower(): tres for tres in snapshot.tres}
+    known, found = read.tres, {}
     for name in named:
         component = site.offering.components.get(name)
         targets = [t.lower() for t in targets_of(component)] if component else []

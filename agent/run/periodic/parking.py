@@ -60,7 +60,7 @@ def waits(rules: PolicyRules) -> bool:
 
 
 def keep(offering: Offering, state_dir: Path, document: Mapping[str, Any], rules: PolicyRules) -> None:
-    """Park a message until the pause ends, in place of an older one. Raises PlanRefused where nobody can tell which one
+    """Park a message until the pause ends, in place of an older one. Raises PlanRefused where it is unknown which one
     is older, and OfferingPaused where it cannot be written down: then its task has to keep it.
     """
     _, resource = uuids(document)
@@ -81,7 +81,7 @@ def keep(offering: Offering, state_dir: Path, document: Mapping[str, Any], rules
     log.info("periodic limits of resource %s wait: the offering is paused %s", resource, rules.paused_why)
 
 
-def let_go(offering: Offering, state_dir: Path, document: Mapping[str, Any]) -> None:
+def unpark(offering: Offering, state_dir: Path, document: Mapping[str, Any]) -> None:
     """Forget the parked message of the same policy and resource, and its plans: this one is finished, and none that is
     older counts any more. Raises StateError.
     """
@@ -89,13 +89,13 @@ def let_go(offering: Offering, state_dir: Path, document: Mapping[str, Any]) -> 
     _drop_plans(offering, state_dir, document)
 
 
-def let_go_of_older(offering: Offering, state_dir: Path, document: Mapping[str, Any]) -> None:
+def unpark_older(offering: Offering, state_dir: Path, document: Mapping[str, Any]) -> None:
     """Forget the parked message of the same policy and resource where it is not newer than this one. Raises PlanRefused
     and StateError.
     """
     waiting = state_of(offering, state_dir, document).parked
     if waiting is not None and periodic_messages.written_at(document, now()) >= waiting.at:
-        let_go(offering, state_dir, document)
+        unpark(offering, state_dir, document)
 
 
 def _drop_plans(offering: Offering, state_dir: Path, document: Mapping[str, Any]) -> None:

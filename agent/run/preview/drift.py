@@ -16,31 +16,30 @@ from agent.core.actions import Action
 from agent.run.preview import previews
 from agent.run.preview.previews import Preview
 from agent.run.site import Site
-from agent.state import drifts
-from agent.state.drifts import Drift
+from agent.state.hints import DRIFTS, Drift
 from agent.state.store import stamp
 
 log = logging.getLogger(__name__)
 
 
 def actions(found: Preview) -> frozenset[Action]:
-    """Return everything that differs, whether or not the policy lets a pass mend it."""
+    """Return everything that differs, whether or not the policy lets a pass change it."""
     kept = {action for plan in found.held for action in plan.actions}
     return frozenset({*found.allowed, *kept, *(refused.action for refused in found.refused)})
 
 
 def look(site: Site, mode: Mode) -> Drift:
-    """Compare, remember, and tell where something differed the last time as well. Raises SiteAgentError.
+    """Compare, record, and log where something differed the last time as well. Raises SiteAgentError.
 
     What differs for the first time is an order of a minute ago, as a rule, and the next pass does it.
     """
     kinds = Counter(action.verb for action in actions(previews.preview(site, mode)))
-    before = drifts.last(site.state_dir, site.offering.uuid, mode)
+    before = DRIFTS.get(site.state_dir, site.offering.uuid, mode)
     now = stamp(datetime.now(UTC))
     since = (before.since if before and before.differences else now) if kinds else ""
     drift = Drift(now, since, dict(sorted(kinds.items())))
-    drifts.write(site.state_dir, site.offering.uuid, mode, drift)
+    DRIFTS.put(site.state_dir, site.offering.uuid, {mode: drift})
     if drift.differences and before and before.differences:
-        told = ", ".join(f"{count} {verb}" for verb, count in drift.kinds.items())
-        log.warning("%s of offering %s has drifted since %s: %s", mode, site.offering.name, since, told)
+        differing = ", ".join(f"{count} {verb}" for verb, count in drift.kinds.items())
+        log.warning("%s of offering %s has drifted since %s: %s", mode, site.offering.name, since, differing)
     return drift

@@ -16,6 +16,7 @@ from agent.core.actions import Action
 from agent.core.bounded_json import read_json
 from agent.core.errors import SiteAgentError
 from agent.core.plans import Plan, action_from_json
+from agent.core.printable import shortlist
 from agent.run.preview.previews import Preview, fingerprint
 from agent.state.store import stamp
 
@@ -40,7 +41,7 @@ class PlanFile:
 
 
 def write(path: Path, offering: str, mode: Mode, preview: Preview) -> PlanFile:
-    """Write what would happen; raises PlanFileError where that is not possible. Nobody else can read the file."""
+    """Write what would happen; raises PlanFileError where that is not possible. Only the owner can read the file."""
     now = datetime.now(UTC)
     file = PlanFile(offering, mode, now, now + VALID, tuple(preview.allowed))
     document = {
@@ -110,5 +111,4 @@ def _moment(text: str) -> datetime:
 def _listed(title: str, actions: Sequence[Action]) -> str:
     if not actions:
         return ""
-    more = f" and {len(actions) - SHOWN} more" if len(actions) > SHOWN else ""
-    return f"{title}{'; '.join(f'{a.line()}' for a in actions[:SHOWN])}{more}."
+    return f"{title}{shortlist((action.line() for action in actions), SHOWN, '; ')}."

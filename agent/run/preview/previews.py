@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What a pass of any mode would do now, with what the policy keeps from happening: to be shown, compared, written
+"""What a pass of any mode would do now, with what the policy keeps from happening: to be printed, compared, written
 down and carried out.
 """
 
@@ -12,11 +12,11 @@ from dataclasses import asdict, dataclass
 from agent.config.model import Mode
 from agent.core.actions import Action
 from agent.core.plans import Plan
+from agent.core.scope import EVERYTHING, PassScope
 from agent.plan.policy.gate import HeldPlan, Refused
 from agent.run import passes
 from agent.run.membership.planning import PlannedSync
 from agent.run.results import OrderResult, PassReport, ResourceResult
-from agent.run.scope import EVERYTHING, PassScope
 from agent.run.site import Site
 
 # What may differ between two plans that mean the same: words for people. What changes by the second, an action says.
@@ -25,22 +25,23 @@ SPOKEN = frozenset({"reason"})
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """A pass over everything of one offering. `happens` is what the policy lets through, `unplanned` what nobody can
-    plan now. `apply` carries it out, once, and asks the policy again. `sync`: what a pass over members was planned
-    from, None for other modes.
-    """
+    """A pass over everything of one offering."""
 
+    # What the policy lets through.
     allowed: Plan
     held: tuple[HeldPlan, ...]
     refused: tuple[Refused, ...]
     notes: tuple[str, ...]
+    # What cannot be planned now.
     unplanned: Sequence[OrderResult | ResourceResult]
+    # Carries it out, once, and asks the policy again.
     apply: Callable[[], PassReport]
+    # What a pass over members was planned from, None for other modes.
     sync: PlannedSync | None = None
 
 
 def preview(site: Site, mode: Mode, scope: PassScope = EVERYTHING) -> Preview:
-    """Observe, plan and judge. Changes nothing. Raises SiteAgentError."""
+    """Observe, plan and decide. Changes nothing. Raises SiteAgentError."""
     looked = passes.look(site, mode, scope)
     works = looked.works
     return Preview(

@@ -23,7 +23,7 @@ from agent.plan.shared_limits import shares_of
 from agent.plan.usage import check as usage_check
 from agent.plan.usage import figures as usage_figures
 from agent.plan.usage import planning as planner
-from agent.plan.usage.check import CheckFacts, Comparison, Way
+from agent.plan.usage.check import CheckFacts, Comparison, CountedBy
 from agent.plan.usage.figures import Measure
 from agent.plan.usage.planning import Ledger
 from agent.run.site import Site
@@ -34,17 +34,14 @@ from backends.base import ChargeReader, Scope, UsageCheck, UsageReader
 NO_SECOND_COUNT = (
     "there is no second count: this kind of cluster keeps one record of what was used, which is read here"
 )
-# A resource that has ended names its account still, and Waldur bills what it was told of it.
+# A resource that has ended names its account still, and Waldur bills what was reported of it.
 STATES = (*report_facts.STATES, ResourceState.TERMINATED)
 Submitted = Mapping[tuple[str, str], Decimal | None]
 
 
 @dataclass(frozen=True)
 class Checked:
-    """`summary_unknown`: why sreport has no figures, empty where it has. `commands`: how to check an account by hand,
-    for those with differences. `failed`: something is unknown because of an outage. `charged`: what is counted, where
-    `source` does not say.
-    """
+    """One month of an offering, counted in every way."""
 
     name: str
     uuid: str
@@ -55,12 +52,16 @@ class Checked:
     measures: tuple[Measure, ...]
     comparison: Comparison
     is_closed: bool = True
+    # Why sreport has no figures, empty where it has.
     summary_unknown: str = ""
+    # How to check an account by hand, for those with differences.
     commands: Mapping[str, str] | None = None
     has_second_count: bool = True
+    # What is counted, where `source` does not say.
     charged: str = ""
     notes: tuple[str, ...] = ()
     waldur: WaldurError | None = None
+    # Something is unknown because of an outage.
     failed: bool = False
 
 
@@ -94,19 +95,22 @@ def check(
     counted = _counted(reader, query)
     summary = _summed_up(site, query, is_closed=which < present)
     if summary.usage is not None:
-        counted[Way.SUMMARY] = summary.usage
+        counted[CountedBy.SUMMARY] = summary.usage
     waldur = _waldur(site, which)
     last_runs = None
-    if which < present and counted[Way.REFERENCE].accounts != counted[Way.REQUESTED].accounts:
+    if which < present and counted[CountedBy.REFERENCE].accounts != counted[CountedBy.REQUESTED].accounts:
         # Only where the reference has other figures: how much of that is requeues?
         last_runs = reader.usage(replace(query, last_runs_only=True))
     components = tuple(site.offering.components.values())
-    billing = {c.type: str(c.fields.get("billing_type") or "") for c in waldur.facts.components}
-    lacking = _untracked(site, counted[Way.REQUESTED], counted[Way.ALLOCATED])
+    lacking = report_facts.untracked(
+        site, components, (counted[CountedBy.REQUESTED], counted[CountedBy.ALLOCATED])
+    )
     facts = CheckFacts(
         usages=counted,
         known=frozenset(map(fold, snapshot.accounts)),
-        components=planner.accountable(components, billing)[0] if waldur.error is None else components,
+        components=planner.accountable(components, waldur.facts.billing_types)[0]
+        if waldur.error is None
+        else components,
         source=site.offering.usage_source,
         last_runs=last_runs,
         untracked=frozenset(lacking),
@@ -141,13 +145,15 @@ def check(
     )
 
 
-def _counted(reader: UsageReader, query: UsageQuery) -> dict[Way, Usage]:
+def _counted(reader: UsageReader, query: UsageQuery) -> dict[CountedBy, Usage]:
     if isinstance(reader, ChargeReader):  # one count, however it is asked for
-        return dict.fromkeys((Way.REFERENCE, Way.REQUESTED, Way.ALLOCATED), reader.usage(query))
+        return dict.fromkeys(
+            (CountedBy.REFERENCE, CountedBy.REQUESTED, CountedBy.ALLOCATED), reader.usage(query)
+        )
     return {
-        Way.REFERENCE: reader.usage(replace(query, as_reference=True)),
-        Way.REQUESTED: reader.usage(query),
-        Way.ALLOCATED: reader.usage(replace(query, source=UsageSource.ALLOCATED)),
+        CountedBy.REFERENCE: reader.usage(replace(query, as_reference=True)),
+        CountedBy.REQUESTED: reader.usage(query),
+        CountedBy.ALLOCATED: reader.usage(replace(query, source=UsageSource.ALLOCATED)),
     }
 
 
@@ -155,7 +161,7 @@ def _summed_up(site: Site, query: UsageQuery, *, is_closed: bool) -> _Summary:
     if not isinstance(site.backend, UsageCheck):
         return _Summary(unknown=NO_SECOND_COUNT)
     if not is_closed:
-        return _Summary(unknown=f"{query.month} has not ended, and sreport tells of closed months only")
+        return _Summary(unknown=f"{query.month} has not ended, and sreport reports closed months only")
     try:
         usage = site.backend.rolled_up(query)
     except BackendError as error:
@@ -186,7 +192,7 @@ def _waldur(site: Site, month: Month) -> _Waldur:
     for account, named in holders.items():
         alive = [each for each in named if each.state is not ResourceState.TERMINATED]
         if len(alive) > 1:
-            continue  # its usage is told of none
+            continue  # no usage is reported of any of them
         if not alive:
             ended.add(account)
         shares[account] = shares_of((alive or named)[-1], tuple(site.offering.components.values()))
@@ -199,25 +205,12 @@ def _waldur(site: Site, month: Month) -> _Waldur:
     return _Waldur(facts, submitted, names, shares, frozenset(ended))
 
 
-def _untracked(site: Site, *counted: Usage) -> dict[str, str]:
-    """Components whose TRES the cluster does not track, with the TRES."""
-    components = list(site.offering.components.values())
-    seen = frozenset[str]().union(*(planner.counted(usage) for usage in counted))
-    doubtful = planner.untracked(components, seen)
-    if not doubtful or not any(usage.records for usage in counted):
-        return {}
-    return report_facts.tracked(site, [c for c in components if c.name in doubtful], counted[0])
-
-
 def _notes(
-    counted: Mapping[Way, Usage], untracked: Mapping[str, str], account: str, *, is_closed: bool
+    counted: Mapping[CountedBy, Usage], untracked: Mapping[str, str], account: str, *, is_closed: bool
 ) -> list[str]:
     """`account`: one that was asked for and is not known."""
-    asked = counted[Way.REQUESTED]
-    notes = [
-        f"{name}: the cluster does not count {tres}, so its usage is unknown"
-        for name, tres in untracked.items()
-    ]
+    asked = counted[CountedBy.REQUESTED]
+    notes = report_facts.notes_of_untracked(untracked)
     if account:
         notes.append(
             f"the account {account} is not known: the cluster has none of that name, and names no job of it in "

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
-"""Accounts that a report has told of and that no resource names any more, though no order ended them: staff has moved
-or terminated the resource, or changed its `backend_id`. Waldur takes no more of their usage from here, so a person is
-told what the cluster counts.
+"""Accounts that were reported once and that no resource names any more, though no order ended them: staff has moved
+or terminated the resource, or changed its `backend_id`. Waldur takes no more of their usage from here, so what the
+cluster counts is logged and listed by `status`, for a person.
 """
 
 from __future__ import annotations
@@ -12,23 +12,23 @@ from agent.core.account_names import fold
 from agent.core.model import Resource
 from agent.core.units import reported_amount
 from agent.core.usage import AccountUsage
-from agent.core.usage_actions import told
+from agent.core.usage_actions import changed_amounts
 from agent.plan.shared_limits import shares_of
 from agent.run.site import Site
 from agent.run.usage.planning import PlannedMonth, PlannedReport
-from agent.state import reported_accounts, untold_usage
-from agent.state.untold_usage import UntoldUsage
+from agent.state import reported_accounts, unreported_usage
+from agent.state.unreported_usage import UnreportedUsage
 
 log = logging.getLogger(__name__)
 
 WHY = (
     "no resource of the offering names the account any more, and no order of this host ended it: what it has used "
-    "since the last report is not told"
+    "since the last report is not reported"
 )
 
 
 def note(site: Site, report: PlannedReport) -> None:
-    """Write down what the cluster counts of such accounts, and remember those that this report tells of."""
+    """Record what the cluster counts of such accounts, and remember those that this report covers."""
     observed, offering = report.observed, site.offering
     which = (site.state_dir, site.backend.cluster, offering.uuid)
     named = {fold(resource.backend_id) for resource in observed.resources}
@@ -37,11 +37,11 @@ def note(site: Site, report: PlannedReport) -> None:
     for account in sorted((reported_accounts.of_offering(*which) & standing) - named - taken):
         for month in report.months:
             if figures := counted(site, report, month, account):
-                row = UntoldUsage(account, account, str(month.month), f"counted in all: {figures}", WHY)
-                untold_usage.add(site.state_dir, offering.uuid, row)
+                row = UnreportedUsage(account, account, str(month.month), f"counted in all: {figures}", WHY)
+                unreported_usage.add(site.state_dir, offering.uuid, row)
                 log.warning(
                     "the last usage of %s in %s may not be in Waldur: %s: %s. Compare it there; `status` shows it "
-                    "until `forget untold-usage --offering %s`",
+                    "until `forget unreported-usage --offering %s`",
                     account,
                     month.month,
                     row.figures,
@@ -61,4 +61,4 @@ def counted(
     shares = shares_of(resource, tuple(site.offering.components.values()))
     amounts = {c.name: reported_amount(c, used, usage.scale, shares) for c in report.observed.components}
     found = tuple((name, f"{amount:f}") for name, amount in amounts.items() if amount)
-    return told((), found) if found else ""
+    return changed_amounts((), found) if found else ""

@@ -18,10 +18,11 @@ from agent.core.policy import UsageDecreases
 from agent.core.usage import Usage, UsageQuery
 from agent.plan.usage import planning as planner
 from agent.plan.usage.planning import Ledger, UsageRules
+from agent.run import waldur_facts
 from agent.run.site import Site
 from agent.state import ledger as account_ledger
 from agent.state import reported_accounts
-from agent.waldur import members, offerings, pool, resources, usages
+from agent.waldur import members, pool, resources, usages
 from agent.waldur.client import WaldurClient
 from backends.base import Scope, UsageCount, UsageReader
 
@@ -40,9 +41,7 @@ Found = TypeVar("Found")
 
 @dataclass(frozen=True)
 class ObservedOffering:
-    """What does not depend on the month. `links`: uuids of the offering's users by username, without restricted ones.
-    `names`: the spelling of all usernames, by folded name.
-    """
+    """What does not depend on the month."""
 
     facts: OfferingFacts
     resources: Sequence[Resource]
@@ -50,16 +49,14 @@ class ObservedOffering:
     components: tuple[Component, ...]
     missing: tuple[str, ...] = ()
     nameless: Sequence[Resource] = ()
+    # Uuids of the offering's users by username, without restricted ones.
     links: Mapping[str, str] = field(default_factory=dict)
+    # The spelling of all usernames, by folded name.
     names: Mapping[str, str] = field(default_factory=dict)
-
-    def billing_type(self, component: str) -> str:
-        found = (c.fields.get("billing_type") for c in self.facts.components if c.type == component)
-        return str(next(found, ""))
 
     def has_limit(self, component: str) -> bool:
         """Return whether it is billed by its limit, and not by usage."""
-        return self.billing_type(component) == "limit"
+        return self.facts.billing_types.get(component) == "limit"
 
 
 @dataclass(frozen=True)
@@ -72,8 +69,8 @@ class ObservedMonth:
 def offering(site: Site, *, with_users: bool = True) -> ObservedOffering:
     """Read resources, accounts and users of the offering. Raises SiteAgentError."""
     client = site.client
-    facts = offerings.facts(client)
-    with pool.beside(2) as start:
+    facts = waldur_facts.offering(site, valid_s=0)
+    with pool.calls_in_threads(2) as start:
         reading = start(lambda: resources.listed(client, STATES, fields=FIELDS))
         of_offering = start(lambda: members.offering_users(client) if with_users else [])
         snapshot = site.backend.observe(Scope(parts=frozenset({Part.ACCOUNTS})))
@@ -87,8 +84,7 @@ def of_resources(
     site: Site, facts: OfferingFacts, listed: Sequence[Resource], snapshot: Snapshot
 ) -> ObservedOffering:
     """Return what is known of these resources, without the users."""
-    billing_types = {c.type: str(c.fields.get("billing_type") or "") for c in facts.components}
-    components, missing = planner.accountable(site.offering.components.values(), billing_types)
+    components, missing = planner.accountable(site.offering.components.values(), facts.billing_types)
     return ObservedOffering(facts, listed, snapshot, components, missing)
 
 
@@ -123,7 +119,7 @@ def month(
     def of_each(ask: Callable[[WaldurClient, Month, str], list[Found]]) -> list[Found]:
         return [each for uuid in asked or [""] for each in ask(site.client, which, uuid)]
 
-    with pool.beside(2) as start:
+    with pool.calls_in_threads(2) as start:
         records = start(lambda: of_each(usages.of_month))
         shares = start(lambda: of_each(usages.of_users) if with_users else [])
         counted = read(query(site, which))
@@ -149,11 +145,22 @@ def rules(
     )
 
 
-def tracked(site: Site, components: Sequence[Component], usage: Usage) -> dict[str, str]:
-    """Return components whose TRES the cluster does not track, with the TRES. Asked only where nobody had any of it."""
-    if not planner.untracked(components, planner.counted(usage)):
+def untracked(site: Site, components: Sequence[Component], usages: Iterable[Usage]) -> dict[str, str]:
+    """Return components whose TRES the cluster does not track, with the TRES. Asked only where no job had any of it in
+    any month of which the cluster names jobs.
+    """
+    known = [usage for usage in usages if usage.records]
+    counted = frozenset[str]().union(*map(planner.counted, known))
+    if not known or not planner.untracked(components, counted):
         return {}
-    return planner.untracked(components, all_tracked(site))
+    return planner.untracked(components, counted | all_tracked(site))
+
+
+def notes_of_untracked(untracked: Mapping[str, str]) -> list[str]:
+    return [
+        f"{name}: the cluster does not count {tres}, so its usage is unknown"
+        for name, tres in untracked.items()
+    ]
 
 
 def all_tracked(site: Site) -> frozenset[str]:
@@ -168,7 +175,7 @@ def reader(site: Site) -> UsageReader:
     if isinstance(site.backend, UsageReader):
         return site.backend
     raise ConfigError(
-        f"offering {site.offering.name}: its reporting_backend does not tell what was used; take one that does, such "
+        f"offering {site.offering.name}: its reporting_backend does not report what was used; take one that does, such "
         "as slurm or moab, or leave reporting_backend empty"
     )
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
-"""Tell Waldur the last usage of resources that end, before they do: it takes none of a resource that is terminated.
+"""Report to Waldur the last usage of resources that end, before they do: it takes none of a terminated resource.
 
 One count of the cluster for all that end in a pass, by the same steps as a report: what a person has to decide on is
-held as there. Asked by orders; whatever cannot be told any more is written down with its figure.
+held as there. Asked by orders; whatever cannot be reported any more is recorded with its figure.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from agent.core.model import Resource, ResourceState, Snapshot
 from agent.core.periods import SKEW, Month, attribution
 from agent.core.plans import Outcome
 from agent.core.units import ZERO
-from agent.core.usage_actions import UsageAction, told
+from agent.core.usage_actions import UsageAction, changed_amounts
 from agent.core.waldur_actions import WaldurAction
 from agent.plan.usage.planning import UsagePlan
-from agent.run import engine
+from agent.run import engine, waldur_facts
 from agent.run.engine import Work
 from agent.run.gate import Pass
 from agent.run.site import Site
@@ -30,25 +30,27 @@ from agent.run.usage import departed, planning
 from agent.run.usage import facts as report_facts
 from agent.run.usage.planning import DatedMonth, MonthEnded, PlannedMonth, PlannedReport, ReportFacts
 from agent.run.usage.submission import Submission
-from agent.state import passes, reported_accounts, untold_usage
-from agent.state.untold_usage import UntoldUsage
-from agent.waldur import members, offerings, resources, usages
+from agent.state import passes, reported_accounts, unreported_usage
+from agent.state.unreported_usage import UnreportedUsage
+from agent.waldur import members, resources, usages
 
 log = logging.getLogger(__name__)
 
-# slurmdbd may hear of an end late: a report in the first hour of a month may have missed some of the month before.
+# slurmdbd may receive the end of a job late: a report in the first hour of a month may have missed some of the month
+# before.
 FINAL_AFTER = timedelta(hours=1)
 
 
-class NotTold(WaldurError):
+class NotReported(WaldurError):
     """Waldur takes this usage no more; nothing was sent."""
 
 
 @dataclass(frozen=True)
 class LastUsage:
-    """What keeps resources from ending now, by uuid: `errors`, or a sentence on what is `held`. The others may end."""
+    """What keeps resources from ending now, by uuid: an error, or that their usage is held. The others may end."""
 
     errors: Mapping[str, SiteAgentError] = field(default_factory=dict)
+    # A sentence on what is held.
     held: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -57,11 +59,11 @@ def present(site: Site) -> datetime:
     return datetime.now(site.zone)
 
 
-def tell(run: Pass, ending: Iterable[Resource], snapshot: Snapshot) -> LastUsage:
+def submit(run: Pass, ending: Iterable[Resource], snapshot: Snapshot) -> LastUsage:
     """Count and submit what these resources have used in the months that are open. `snapshot`: their accounts as the
     pass has found them. An outage is an error of all of them.
     """
-    # Waldur shows them so once their orders are approved.
+    # Waldur reports them so once their orders are approved.
     listed = [replace(each, state=ResourceState.TERMINATING) for each in ending if each.backend_id]
     site, backend = run.site, run.site.usage_backend
     if backend is None or not listed:
@@ -69,15 +71,15 @@ def tell(run: Pass, ending: Iterable[Resource], snapshot: Snapshot) -> LastUsage
     if isinstance(backend, SiteAgentError):
         return LastUsage(errors={each.uuid: backend for each in listed})
     site = replace(site, backend=backend)
-    telling = LastTold(run, site, listed, snapshot)
+    last_report = LastReport(run, site, listed, snapshot)
     try:
-        engine.reconcile(run, telling)
+        engine.reconcile(run, last_report)
     except SiteAgentError as error:
         return LastUsage(errors={each.uuid: error for each in listed})
-    return telling.result
+    return last_report.result
 
 
-class LastTold(Submission):
+class LastReport(Submission):
     """One count for the resources that end in a pass, as a part of their orders: who was shown these was shown it."""
 
     def __init__(self, run: Pass, site: Site, ending: Sequence[Resource], snapshot: Snapshot) -> None:
@@ -94,7 +96,7 @@ class LastTold(Submission):
     def observe(self) -> ReportFacts:
         site, now = self.site, present(self.site)
         months = self._open_months(now)
-        facts = offerings.facts(site.client)
+        facts = waldur_facts.offering(site)
         observed = report_facts.of_resources(site, facts, [*self._ending, *self._namesakes()], self._snapshot)
         if not observed.components:
             months = []
@@ -121,8 +123,8 @@ class LastTold(Submission):
         return found
 
     def _open_months(self, now: datetime) -> list[DatedMonth]:
-        """Return the months that are open, the newest first. Raises MonthEnded where nobody knows under which month
-        Waldur would file what it is told now, and WaldurError.
+        """Return the months that are open, the newest first. Raises MonthEnded where it is unknown under which
+        month Waldur would file what is reported now, and WaldurError.
         """
         site, current = self.site, Month.of(now)
         takes_dates = usages.takes_dates(site.client)
@@ -131,7 +133,7 @@ class LastTold(Submission):
             date = None
         if date is None and not planning.is_certain(site, current, now):
             raise MonthEnded(
-                f"Waldur may take the last usage for another month than {current} just now: it is told in a while"
+                f"Waldur may take the last usage for another month than {current} just now: it is reported later"
             )
         months = [(current, date)]
         began = current.start(site.zone)
@@ -161,7 +163,7 @@ class LastTold(Submission):
         return replace(found, months=open_months, is_whole=False)
 
     def tell(self, work: Work[PlannedReport]) -> None:
-        """Note what keeps a resource, and write down what cannot be told any more."""
+        """Note what keeps a resource, and record what cannot be reported any more."""
         errors: dict[str, SiteAgentError] = {}
         held: dict[str, str] = {}
         over: list[Resource] = []
@@ -173,7 +175,7 @@ class LastTold(Submission):
             if error is not None and _may_pass(error):
                 errors[uuid] = error
             elif waits := list(dict.fromkeys(filter(None, reasons))):
-                held[uuid] = f"its last usage is not told yet: {'; '.join(waits)}"
+                held[uuid] = f"its last usage is not reported yet: {'; '.join(waits)}"
             else:
                 closed = [(m, p) for m in self._closed for p in m.plans if p.resource.uuid == uuid]
                 self._give_up(work, [*plans, *closed], error)
@@ -197,17 +199,17 @@ class LastTold(Submission):
             if not lost and not plan.needs_person:
                 continue
             why = str(error) if error else plan.skipped or f"Waldur takes no usage of {month.month} any more"
-            unsent = NotTold(why, method="POST", path=usages.PATH)
+            unsent = NotReported(why, method="POST", path=usages.PATH)
             work.note([Outcome(action, unsent) for action in lost if action not in tried])
             figures = "; ".join(map(_figure, lost))
             figures = figures or departed.counted(self.site, work.plan, month, plan.account, plan.resource)
             if not figures:
                 continue
-            row = UntoldUsage(plan.resource.uuid, plan.account, str(month.month), figures, why)
-            untold_usage.add(self.site.state_dir, self.site.offering.uuid, row)
+            row = UnreportedUsage(plan.resource.uuid, plan.account, str(month.month), figures, why)
+            unreported_usage.add(self.site.state_dir, self.site.offering.uuid, row)
             log.warning(
                 "the last usage of %s (resource %s) in %s is not in Waldur: %s: %s. Put it right there; `status` shows "
-                "it until `forget untold-usage --offering %s`",
+                "it until `forget unreported-usage --offering %s`",
                 plan.account,
                 plan.resource.uuid,
                 month.month,
@@ -220,18 +222,18 @@ class LastTold(Submission):
 
 def _figure(action: WaldurAction) -> str:
     assert isinstance(action, UsageAction)
-    return told(action.before, action.after) if action.is_total else action.in_short()
+    return changed_amounts(action.before, action.after) if action.is_total else action.in_short()
 
 
 def _may_pass(error: SiteAgentError) -> bool:
-    """Return whether it can be told later: after an outage, once the token has the right, or when the resource has
+    """Return whether it can be reported later: after an outage, once the token has the right, or when the resource has
     moved on (409).
     """
     return error.retryable or not isinstance(error, WaldurError) or error.denied or error.status == 409
 
 
 def _silence(months: Iterable[PlannedMonth], uuid: str) -> SiteAgentError | None:
-    """Return why an answer without any job is not believed: Waldur has been told of some by this resource."""
+    """Return why an answer without any job is not believed: some was reported for this resource."""
     for month in months:
         amounts = (
             r.amount for (of, _), each in month.observed.ledger.records.items() if of == uuid for r in each
@@ -244,7 +246,7 @@ def _silence(months: Iterable[PlannedMonth], uuid: str) -> SiteAgentError | None
 
 
 def _are_known(months: Iterable[planning.MonthFacts], accounts: set[str]) -> bool:
-    """Return whether Waldur knows the share of everybody who used these accounts: then nobody has to be looked up."""
+    """Return whether Waldur knows the share of every user of these accounts: then no offering user is looked up."""
     for month in months:
         shares = {fold(s.username) for each in month.observed.ledger.shares.values() for s in each}
         for account in accounts:

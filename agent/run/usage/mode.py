@@ -14,8 +14,7 @@ from collections.abc import Sequence
 from agent.run import gate
 from agent.run.engine import Work
 from agent.run.gate import Pass
-from agent.run.results import PassReport, ResourceResult, Result, waits
-from agent.run.site import Site
+from agent.run.results import ResourceResult, Result, waits
 from agent.run.usage import departed, planning
 from agent.run.usage.planning import PlannedReport, ReportFacts
 from agent.run.usage.submission import Submission
@@ -49,7 +48,11 @@ class Usage(Submission):
     def tell(self, work: Work[PlannedReport]) -> None:
         self.report(work)
         self.remember(work)
-        _log_news(self.site, work.report)
+        # Notes, and for whom it waits and why, once and not in every pass. What is held is logged already.
+        held = {action.ids().get("account", "") for plan in work.report.held for action in plan.actions}
+        news = {*work.report.notes, *waits(work.report.resources, without=held)}
+        for sentence in self.site.cache.said.news(self.key, *sorted(news)):
+            log.warning("report of offering %s: %s", self.site.offering.name, sentence)
 
     def notes(self, plan: PlannedReport) -> Sequence[str]:
         return (*plan.notes, *plan.left_alone)
@@ -62,12 +65,3 @@ class Usage(Submission):
             )
             for uuid, each in skipped.items()
         ]
-
-
-def _log_news(site: Site, report: PassReport) -> None:
-    """Log notes, and for whom it waits and why, once and not in every pass. What is held is logged already."""
-    held = {action.ids().get("account", "") for plan in report.held for action in plan.actions}
-    news = {*report.notes, *waits(report.resources, without=held)}
-    for sentence in sorted(news.difference(site.cache.logged.get(Submission.key, ()))):
-        log.warning("report of offering %s: %s", site.offering.name, sentence)
-    site.cache.logged[Submission.key] = tuple(news)

@@ -17,7 +17,7 @@ from agent.core.actions import Action
 from agent.core.errors import SiteAgentError
 from agent.core.model import Snapshot
 from agent.core.periods import SKEW, Month, attribution, last_months, surely_in
-from agent.core.usage import JobUse, SettledUsage
+from agent.core.usage import FinalisedUsage, JobUse
 from agent.plan.policy.rules import PolicyContext
 from agent.plan.usage import planning as planner
 from agent.plan.usage.planning import UsagePlan, UsageRules
@@ -25,7 +25,7 @@ from agent.run.site import Site
 from agent.run.usage import explanation as report_explain
 from agent.run.usage import facts as report_facts
 from agent.run.usage.facts import ObservedMonth, ObservedOffering
-from agent.state import report_state, settled_usage
+from agent.state import finalised_usage, report_state
 from agent.state.report_state import ReportState
 from agent.waldur import usages
 from backends.base import UsageCount, UsageCounter
@@ -46,9 +46,10 @@ class MonthEnded(SiteAgentError):
 
 @dataclass(frozen=True)
 class PlannedMonth:
-    """`date`: sent with the usage; None where Waldur takes none, and files it under its own present month."""
+    """One month of a report."""
 
     month: Month
+    # Sent with the usage; None where Waldur takes none, and files it under its own present month.
     date: datetime | None
     observed: ObservedMonth
     plans: tuple[UsagePlan, ...]
@@ -57,20 +58,22 @@ class PlannedMonth:
 
 @dataclass(frozen=True)
 class PlannedReport:
-    """`months` oldest first, so that the present month comes last; `state_months`: those that are remembered.
-    `has_gaps`: a month is unknown now. `left_alone`: sentences about months that Waldur refused before, for
-    `--json`; the log has them already. `settled`: what the next report needs of the count, None where it has it.
-    """
+    """A report with its plans."""
 
     observed: ObservedOffering
+    # Oldest first, so that the present month comes last.
     months: tuple[PlannedMonth, ...]
     state: ReportState
+    # Those that are remembered.
     state_months: tuple[Month, ...] = ()
     notes: tuple[str, ...] = ()
+    # A month is unknown now.
     has_gaps: bool = False
+    # Sentences about months that Waldur refused before, for `--json`; the log has them already.
     left_alone: tuple[str, ...] = ()
     is_whole: bool = True
-    settled: SettledUsage | None = None
+    # What the next report needs of the count, None where it has it.
+    finalised: FinalisedUsage | None = None
 
     @property
     def snapshot(self) -> Snapshot:
@@ -78,7 +81,7 @@ class PlannedReport:
 
     @property
     def context(self) -> PolicyContext:
-        return PolicyContext(has_gaps=self.has_gaps, sees_nothing=not self.observed.resources)
+        return PolicyContext(has_gaps=self.has_gaps, waldur_is_empty=not self.observed.resources)
 
     @cached_property
     def actions(self) -> tuple[Action, ...]:
@@ -88,20 +91,19 @@ class PlannedReport:
 
 @dataclass(frozen=True)
 class MonthFacts:
-    """A month as the cluster counts it and as Waldur has it. `rules` None: nothing of it is submitted."""
+    """A month as the cluster counts it and as Waldur has it."""
 
     month: Month
     date: datetime | None
     observed: ObservedMonth
+    # None: nothing of it is submitted.
     rules: UsageRules | None
     is_current: bool
 
 
 @dataclass(frozen=True)
 class ReportFacts:
-    """What was read for a report. `explanations`: why an account has less usage than Waldur, by month and account; None
-    before they were looked for.
-    """
+    """What was read for a report."""
 
     observed: ObservedOffering
     months: tuple[MonthFacts, ...]
@@ -110,8 +112,9 @@ class ReportFacts:
     notes: tuple[str, ...]
     has_gaps: bool
     left_alone: tuple[str, ...]
+    # Why an account has less usage than Waldur, by month and account; None before they were looked for.
     explanations: Mapping[tuple[Month, str], str] | None = None
-    settled: SettledUsage | None = None
+    finalised: FinalisedUsage | None = None
 
 
 def plan(facts: ReportFacts) -> PlannedReport:
@@ -135,7 +138,7 @@ def plan(facts: ReportFacts) -> PlannedReport:
                 plans.append(replace(each, shares=shares))
         months.append(PlannedMonth(month.month, month.date, month.observed, tuple(plans), month.is_current))
     omitted = [
-        f"{plan.omitted}; left out, as omit_anomalous_usage_components says"
+        f"{plan.omitted}; omitted, as omit_anomalous_usage_components says"
         for month in months
         for plan in month.plans
         if plan.omitted
@@ -148,7 +151,7 @@ def plan(facts: ReportFacts) -> PlannedReport:
         (*facts.notes, *omitted),
         facts.has_gaps,
         facts.left_alone,
-        settled=facts.settled,
+        finalised=facts.finalised,
     )
 
 
@@ -169,7 +172,7 @@ def observe(site: Site, clock: Clock, is_late: Callable[[], bool] = lambda: Fals
         tuple(dict.fromkeys(observation.notes)),
         observation.has_gaps,
         tuple(observation.left_alone),
-        settled=observation.new_settled,
+        finalised=observation.new_finalised,
     )
 
 
@@ -227,20 +230,20 @@ class _Observation:
         ]
         self._site = site
         self._now = now
-        self._kept: SettledUsage | None = None
+        self._kept: FinalisedUsage | None = None
         self._count: UsageCount | None = None
         if isinstance(site.backend, UsageCounter):
-            self._kept = settled_usage.load(site.state_dir, site.offering.uuid)
+            self._kept = finalised_usage.load(site.state_dir, site.offering.uuid)
             is_large = len(self.observed.resources) >= LARGE_OFFERING
             self._count = site.backend.count(self._kept, now, may_be_large=is_large)
         # TRES of the cluster, once they had to be read.
         self._tracked: frozenset[str] | None = None
 
     @property
-    def new_settled(self) -> SettledUsage | None:
+    def new_finalised(self) -> FinalisedUsage | None:
         """Return what the count leaves for the next report; None where that has not changed."""
-        settled = self._count.settled if self._count else None
-        return None if settled is self._kept else settled
+        finalised = self._count.finalised if self._count else None
+        return None if finalised is self._kept else finalised
 
     def read(self, is_late: Callable[[], bool]) -> list[MonthFacts]:
         """Return the months, oldest first. The present one is read first; of the others another one comes next in every
@@ -307,14 +310,11 @@ class _Observation:
             return MonthFacts(which, date, seen, None, is_current)
         lacking = planner.untracked(components, planner.counted(seen.usage))
         if lacking:
-            # The cluster is asked once in a report, where nobody had any of a TRES.
+            # The cluster is asked once in a report, where no job had any of a TRES.
             if self._tracked is None:
                 self._tracked = report_facts.all_tracked(self._site)
             lacking = planner.untracked(components, self._tracked)
-        self.notes += [
-            f"component {name}: the cluster does not count {tres}, so its usage is unknown"
-            for name, tres in lacking.items()
-        ]
+        self.notes += [f"component {note}" for note in report_facts.notes_of_untracked(lacking)]
         counted = [c for c in components if c.name not in lacking]
         rules = report_facts.rules(self._site, self.observed, counted)
         return MonthFacts(which, date, seen, replace(rules, with_zeros=is_current), is_current)

@@ -2,7 +2,7 @@
 """Submit usage to Waldur: totals of a month first, then the shares of users, several requests at a time.
 
 What Waldur refuses for one resource stops no other. An outage ends the pass; figures are absolute, so the next pass
-submits the rest. So does a pass whose time is up, or that makes way for an order.
+submits the rest. So does a pass whose time is up, or that yields to an order.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from types import MappingProxyType
 
 from agent.config.model import Mode
 from agent.core.account_names import fold
+from agent.core.circuit_breaker import CircuitBreaker
 from agent.core.errors import PassUnfinished, SiteAgentError, WaldurAnswerError, WaldurError
 from agent.core.plans import Outcome
 from agent.core.usage_actions import UsageAction
@@ -23,13 +24,13 @@ from agent.run.engine import Portion, Work
 from agent.run.gate import Pass
 from agent.run.results import ResourceResult, Result, postponed
 from agent.run.usage import planning as report_plan
-from agent.run.usage.circuit_breaker import CircuitBreaker
 from agent.run.usage.closed_months import MonthAccess
 from agent.run.usage.planning import MonthEnded, PlannedMonth, PlannedReport, ReportFacts
-from agent.state import report_state, settled_usage
+from agent.state import finalised_usage, report_state
 from agent.waldur import pool, usages
 
 AT_ONCE = 48
+FAILURES_IN_A_ROW = 8
 
 # Waldur's answer to one action: None, or the errors of the users whose share was refused.
 Answer = Mapping[str, WaldurError] | None
@@ -37,6 +38,18 @@ Answer = Mapping[str, WaldurError] | None
 UNSENT: Mapping[str, WaldurError] = MappingProxyType({})
 
 ReportWork = Work[PlannedReport]
+
+
+def waldur_breaker() -> CircuitBreaker[WaldurError]:
+    """Return what opens when no answer came, or the token is refused. A single 500 is about what was sent: Waldur of
+    2024 answers so for a resource without a plan.
+    """
+
+    def is_of_all(error: WaldurError) -> bool:
+        no_answer = error.retryable and error.status is None and not isinstance(error, WaldurAnswerError)
+        return no_answer or error.denied
+
+    return CircuitBreaker(FAILURES_IN_A_ROW, opens=is_of_all, counts=lambda error: error.retryable)
 
 
 class Submission(engine.Mode[ReportFacts, PlannedReport]):
@@ -48,7 +61,7 @@ class Submission(engine.Mode[ReportFacts, PlannedReport]):
     def __init__(self, run: Pass, clock: Callable[[], datetime]) -> None:
         super().__init__(run)
         self._clock = clock
-        self._breaker = CircuitBreaker()
+        self._breaker = waldur_breaker()
         # Why the report ends early.
         self._stop: SiteAgentError | None = None
         self._months: dict[str, PlannedMonth] = {}
@@ -102,7 +115,7 @@ class Submission(engine.Mode[ReportFacts, PlannedReport]):
                 yield from self._of_month(month, shares)
 
     def _of_month(self, month: PlannedMonth, actions: Sequence[UsageAction]) -> Iterator[Portion]:
-        """Yield one action first, which shows whether the month is open; last those that failed in the last pass."""
+        """Yield one action first, which tests whether the month is open; last those that failed in the last pass."""
         waiting = sorted(actions, key=lambda action: action.resource in self._plan.state.failed)
         size = 1
         while waiting:
@@ -128,7 +141,7 @@ class Submission(engine.Mode[ReportFacts, PlannedReport]):
                 f"{month.month} is about to end: the next report submits the rest of its usage"
             )
         # One portion is submitted in every pass, or a queue that is never empty would keep reports away.
-        elif self._count >= AT_ONCE and (self.run.is_late or self.run.makes_way()):
+        elif self._count >= AT_ONCE and (self.run.is_late or self.run.must_yield()):
             self._stop = PassUnfinished(
                 "something more urgent waits, or the time is up: the next report goes on"
             )
@@ -187,7 +200,7 @@ class Submission(engine.Mode[ReportFacts, PlannedReport]):
         record = self._ledgers[action.month].record(action.resource, component)
         if record is None:
             raise WaldurAnswerError(
-                f"Waldur shows no {component} of resource {action.resource} in {action.month}, where its total "
+                f"Waldur reports no {component} of resource {action.resource} in {action.month}, where its total "
                 "was submitted: is Waldur's time zone another than `timezone`?",
                 method="GET",
                 path=usages.PATH,
@@ -272,5 +285,5 @@ class Submission(engine.Mode[ReportFacts, PlannedReport]):
         state.keep(work.plan.state_months)
         state.failed = frozenset(self._failed)
         report_state.save(self.site.state_dir, self.site.offering.uuid, state)
-        if work.plan.settled is not None:
-            settled_usage.save(self.site.state_dir, self.site.offering.uuid, work.plan.settled)
+        if work.plan.finalised is not None:
+            finalised_usage.save(self.site.state_dir, self.site.offering.uuid, work.plan.finalised)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
-"""Show what was used of an offering in the last months: one command of the cluster per month, and list pages of Waldur
+"""Read what was used of an offering in the last months: one command of the cluster per month, and list pages of Waldur
 for names, limits and units. Changes nothing, and asks nothing by account.
 
-Without the cluster there is nothing to show. Without Waldur there are the accounts of the cluster, in the units of
+Without the cluster there are no figures. Without Waldur there are the accounts of the cluster, in the units of
 the configuration, without names and limits.
 """
 
@@ -14,11 +14,11 @@ from datetime import datetime
 
 from agent.core.account_names import fold
 from agent.core.errors import WaldurError
-from agent.core.model import Component, OfferingFacts, Part
+from agent.core.model import OfferingFacts, Part
 from agent.core.periods import Month, last_months
+from agent.core.printable import shortlist
 from agent.core.usage import Usage, UsageSource
 from agent.plan.usage import figures as usage_figures
-from agent.plan.usage import planning as planner
 from agent.plan.usage.figures import FigureFacts, Sheet
 from agent.run.site import Site
 from agent.run.usage import facts as report_facts
@@ -30,10 +30,7 @@ Clock = Callable[[], datetime]
 
 @dataclass(frozen=True)
 class UsageView:
-    """`taken`: when, in the site's zone. `silent`: months in which the cluster named no job. `notes`: what else is
-    unknown, or should be known. `waldur`: why Waldur could not be read. `charged`: what is counted, where `source` does
-    not say.
-    """
+    """The usage of one offering in the last months."""
 
     name: str
     uuid: str
@@ -41,10 +38,15 @@ class UsageView:
     sheet: Sheet
     source: UsageSource
     zone: str
+    # When it was read, in the site's zone.
     taken: datetime
-    silent: tuple[Month, ...] = ()
+    # Months in which the cluster named no job.
+    unanswered: tuple[Month, ...] = ()
+    # What else is unknown, or should be known.
     notes: tuple[str, ...] = ()
+    # Why Waldur could not be read.
     waldur: WaldurError | None = None
+    # What is counted, where `source` does not say.
     charged: str = ""
 
 
@@ -63,9 +65,9 @@ def view(site: Site, months: int, clock: Clock | None = None) -> UsageView:
     except WaldurError as error:
         away = error
     # Nothing is used up of components that are bought once and for all.
-    fixed = {c.type for c in facts.components if c.fields.get("billing_type") == "fixed"}
-    components = tuple(c for c in site.offering.components.values() if c.name not in fixed)
-    untracked = _untracked(site, components, usages)
+    billed = facts.billing_types
+    components = tuple(c for c in site.offering.components.values() if billed.get(c.name) != "fixed")
+    untracked = report_facts.untracked(site, components, usages)
     known = frozenset(map(fold, snapshot.accounts))
     readings = FigureFacts(usages, components, known, listed, frozenset(untracked))
     sheet = usage_figures.sheet(readings, usage_figures.measures(components, facts.components))
@@ -77,36 +79,22 @@ def view(site: Site, months: int, clock: Clock | None = None) -> UsageView:
         source=site.offering.usage_source,
         zone=site.zone.key,
         taken=taken,
-        silent=tuple(usage.query.month for usage in usages if not usage.records),
+        unanswered=tuple(usage.query.month for usage in usages if not usage.records),
         notes=tuple(_notes(sheet, untracked, usages)),
         waldur=away,
         charged=site.backend.charged if isinstance(site.backend, ChargeReader) else "",
     )
 
 
-def _untracked(site: Site, components: Sequence[Component], usages: Sequence[Usage]) -> dict[str, str]:
-    """Return components whose TRES the cluster does not track. Asked only where nobody had any of it in any month."""
-    known = [usage for usage in usages if usage.records]
-    counted = frozenset[str]().union(*(planner.counted(usage) for usage in known))
-    doubtful = planner.untracked(components, counted)
-    if not known or not doubtful:
-        return {}
-    return report_facts.tracked(site, [c for c in components if c.name in doubtful], known[-1])
-
-
 def _notes(sheet: Sheet, untracked: dict[str, str], usages: Sequence[Usage]) -> list[str]:
-    notes = [
-        f"{name}: the cluster does not count {tres}, so its usage is unknown"
-        for name, tres in untracked.items()
-    ]
+    notes = report_facts.notes_of_untracked(untracked)
     for account in sheet.accounts:
         if len(account.resources) > 1:
             named = ", ".join(resource.name for resource in account.resources)
             notes.append(
-                f"account {account.account} is named by several resources ({named}): no limit is shown"
+                f"account {account.account} is named by several resources ({named}): no limit is listed"
             )
     lost = [account.account for account in sheet.accounts if not account.figures]
     if lost and any(usage.records for usage in usages):
-        some = ", ".join(lost[:3]) + (f" and {len(lost) - 3} more" if len(lost) > 3 else "")
-        notes.append(f"not on the cluster, and without jobs, so that nothing is known: {some}")
+        notes.append(f"not on the cluster, and without jobs, so that nothing is known: {shortlist(lost, 3)}")
     return notes

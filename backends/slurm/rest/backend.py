@@ -3,27 +3,23 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from datetime import datetime
 
-from agent.core.actions import ClusterAction
 from agent.core.checks import Check
 from agent.core.model import AllocationSpec, Health, Snapshot
-from agent.core.plans import Outcome
-from agent.core.usage import JobUse, Usage, UsageQuery
-from backends.base import BackendContext, PeriodicKeeper, Scope
+from backends.base import BackendContext, PeriodicKeeper
 from backends.lock import WriteLock
 from backends.slurm.canonical import canonical
 from backends.slurm.emulator import EmulatorSettings
 from backends.slurm.health import DEFAULT_ACCOUNT, default_account, health
-from backends.slurm.rest.access import RestAccess
 from backends.slurm.rest.client import RestClient, items
 from backends.slurm.rest.jobs import RestJobs
 from backends.slurm.rest.periodic import RestPeriodicSettings
 from backends.slurm.rest.reader import RestReader
 from backends.slurm.rest.usage import RestAccounting
 from backends.slurm.rest.writer import RestWriter
+from backends.slurm.rest_access import RestAccess
 from backends.slurm.schema import SlurmSettings
 from backends.slurm.usage import ENDS_KNOWN_AFTER_S
 
@@ -42,53 +38,31 @@ class RestSlurmBackend:
         jobs = RestJobs(self._client)
         self._reader = RestReader(settings, self._client, jobs)
         # The same as of sacctmgr's writers on this host: slurmdbd is one.
-        self._lock = WriteLock(context.state_dir, "slurmdbd", is_urgent=context.is_urgent)
-        self._writer = RestWriter(self._client, self._reader, jobs, self._lock)
-        self._accounting = RestAccounting(self._client, settings.cluster_name)
-        self._periodic: PeriodicKeeper = RestPeriodicSettings(self._reader, self._writer)
-        if settings.emulator_url:
-            self._periodic = EmulatorSettings(settings.emulator_url, settings.cluster_name)
+        lock = WriteLock(context.state_dir, "slurmdbd", is_urgent=context.is_urgent)
+        writer = RestWriter(self._client, self._reader, jobs, lock)
+        accounting = RestAccounting(self._client, settings.cluster_name)
+        self.periodic: PeriodicKeeper = (
+            EmulatorSettings(settings.emulator_url, settings.cluster_name)
+            if settings.emulator_url
+            else RestPeriodicSettings(self._reader, writer)
+        )
+        self.default_account = settings.default_account
+        # Requests sent so far by kind (`read`, `write`).
+        self.executed = self._client.executed
+        self.observe = self._reader.observe
+        self.prepare = lock.check
+        self.apply = writer.apply
+        self.commands = writer.lines
+        self.usage = accounting.usage
+        self.usage_command = accounting.command
+        self.job_uses = accounting.job_uses
 
     @property
     def cluster(self) -> str:
         return self._reader.cluster
 
-    @property
-    def default_account(self) -> str:
-        return self._settings.default_account
-
-    @property
-    def executed(self) -> Counter[str]:
-        """Requests sent so far by kind (`read`, `write`)."""
-        return self._client.executed
-
-    def observe(self, scope: Scope = Scope()) -> Snapshot:
-        return self._reader.observe(scope)
-
     def canonical(self, spec: AllocationSpec, snapshot: Snapshot) -> AllocationSpec:
         return canonical(self._settings, spec, snapshot)
-
-    def prepare(self) -> None:
-        self._lock.check()
-
-    def apply(self, actions: Sequence[ClusterAction]) -> Sequence[Outcome]:
-        return self._writer.apply(actions)
-
-    def commands(self, actions: Sequence[ClusterAction]) -> Sequence[str]:
-        return self._writer.lines(actions)
-
-    def usage(self, query: UsageQuery) -> Usage:
-        return self._accounting.usage(query)
-
-    def usage_command(self, query: UsageQuery, account: str) -> str:
-        return self._accounting.command(query, account)
-
-    def job_uses(self, query: UsageQuery, ids: Sequence[str]) -> Sequence[JobUse]:
-        return self._accounting.job_uses(query, ids)
-
-    @property
-    def periodic(self) -> PeriodicKeeper:
-        return self._periodic
 
     def check(self) -> Health:
         """Check the version, the cluster's name, and the accounts that everything hangs below. Raises BackendError."""
@@ -101,7 +75,7 @@ class RestSlurmBackend:
 
 
 def _release(document: Mapping[str, object]) -> str:
-    """Return the version that an answer tells of itself, empty where it tells none."""
+    """Return the version of slurmrestd that an answer names, empty where it names none."""
     meta = document.get("meta")
     slurm = meta.get("slurm") or meta.get("Slurm") if isinstance(meta, Mapping) else None
     return str(slurm.get("release", "")) if isinstance(slurm, Mapping) else ""

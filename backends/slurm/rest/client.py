@@ -15,11 +15,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from agent.core.errors import BackendError, BackendUnavailable, JobsStillActive, ParseError
-from agent.http.connections import Bounds
-from agent.http.json_client import JsonAnswer, JsonClient, NoAnswer, Params
+from agent.http.answers import Answer
+from agent.http.client import Bounds, HttpClient, NoAnswer, Params, Timeouts
 from backends.command_output import one_line
 from backends.slurm.programs import DENIED, JOBS_ACTIVE, NO_CONNECTION, OUTAGE
-from backends.slurm.rest.access import RestAccess, Token
+from backends.slurm.rest_access import RestAccess, Token
 
 log = logging.getLogger(__name__)
 
@@ -51,36 +51,36 @@ BYTES_PER_VALUE = 8
 
 
 class RestClient:
-    """Requests for one cluster. `executed` counts them by kind (`read`, `write`)."""
+    """Requests for one cluster."""
 
     def __init__(self, access: RestAccess, *, answer_bytes: int) -> None:
         self._access = access
         self._token = Token(access)
-        self._client = JsonClient(
+        self._client = HttpClient(
             access.url,
-            timeout_s=access.timeout_s,
+            timeouts=Timeouts(read_s=access.timeout_s),
             bounds=Bounds(
                 answer_s=access.timeout_s,
                 answer_bytes=answer_bytes,
                 answer_values=answer_bytes // BYTES_PER_VALUE,
             ),
-            verify_ssl=access.verify_ssl,
-            headers=self._token.headers,
+            verify=access.verify_ssl,
             mask=self._token.mask,
         )
+        # Requests by kind (`read`, `write`).
         self.executed: Counter[str] = Counter()
 
     def read(self, path: str, params: Params = ()) -> Mapping[str, Any]:
         """Return the document at `slurmdb/...` or `slurm/...`. Raises BackendError."""
         self.executed["read"] += 1
-        return self._judged("GET", path, self._answer("GET", path, params)) or {}
+        return self._document("GET", path, self._answer("GET", path, params)) or {}
 
     def write(
         self, method: str, path: str, params: Params = (), body: Any = None
     ) -> Mapping[str, Any] | None:
         """Send a change. Return None where there was nothing to change. Raises BackendError."""
         self.executed["write"] += 1
-        document = self._judged(method, path, self._answer(method, path, params, body))
+        document = self._document(method, path, self._answer(method, path, params, body))
         for warning in (document or {}).get("warnings") or ():
             log.warning("%s %s: slurmrestd warned: %s", method, path, one_line(_said(warning)))
         return document
@@ -100,12 +100,12 @@ class RestClient:
         plugin, _, rest = path.partition("/")
         return f"{plugin}/{self._access.api_version}/{rest}"
 
-    def _answer(self, method: str, path: str, params: Params, body: Any = None) -> JsonAnswer:
+    def _answer(self, method: str, path: str, params: Params, body: Any = None) -> Answer:
         """Return an answer. A token that is refused is read again, once. Raises BackendError."""
         try:
-            answer = self._client.send(method, self._versioned(path), params, body)
+            answer = self._send(method, path, params, body)
             if answer.status in NOT_ALLOWED and self._token.renew():
-                answer = self._client.send(method, self._versioned(path), params, body)
+                answer = self._send(method, path, params, body)
         except NoAnswer as error:
             kind = AnswerTooLarge if error.is_too_long else BackendUnavailable
             raise kind(
@@ -113,17 +113,22 @@ class RestClient:
             ) from error
         return answer
 
-    def _judged(self, method: str, path: str, answer: JsonAnswer) -> Mapping[str, Any] | None:
+    def _send(self, method: str, path: str, params: Params, body: Any) -> Answer:
+        return self._client.send(
+            method, self._versioned(path), params=params, body=body, headers=self._token.headers()
+        )
+
+    def _document(self, method: str, path: str, answer: Answer) -> Mapping[str, Any] | None:
         if answer.status == NOT_MODIFIED:
             return None
         what = f"{method} {path}"
-        document = answer.document
+        document = answer.object()
         if answer.status in NOT_ALLOWED:
             raise RequestDenied(
-                f"{what}: slurmrestd refuses the token of {self._access.username} ({answer.status}): {answer.said}. "
-                "Renew what rest_api.token_file or token_env holds"
+                f"{what}: slurmrestd refuses the token of {self._access.username} ({answer.status}): "
+                f"{answer.detail()}. Renew what rest_api.token_file or token_env holds"
             )
-        if not isinstance(document, Mapping):
+        if document is None:
             raise self._odd(what, answer)
         errors = document.get("errors") or []
         if not isinstance(errors, list):
@@ -134,22 +139,23 @@ class RestClient:
             raise self._odd(what, answer)
         raise _refusal(what, errors)
 
-    def _odd(self, what: str, answer: JsonAnswer) -> BackendError:
+    def _odd(self, what: str, answer: Answer) -> BackendError:
         """Return the error for an answer that is none of slurmrestd's documents."""
         if answer.status == 404:
             return RequestDenied(
-                f"{what}: slurmrestd at {self._client.place} knows no such address: {answer.said}. It serves another "
-                f"version than {self._access.api_version}: set rest_api.api_version to one that it has"
+                f"{what}: slurmrestd at {self._client.place} knows no such address: {answer.detail()}. "
+                f"It serves another version than {self._access.api_version}: set rest_api.api_version to one that "
+                "it has"
             )
         if answer.status in AWAY or answer.status >= 500:
-            return BackendUnavailable(f"{what}: slurmrestd answered {answer.status}: {answer.said}")
+            return BackendUnavailable(f"{what}: slurmrestd answered {answer.status}: {answer.detail()}")
         if answer.status >= 400:
-            return RequestRefused(f"{what}: slurmrestd answered {answer.status}: {answer.said}")
+            return RequestRefused(f"{what}: slurmrestd answered {answer.status}: {answer.detail()}")
         if answer.status >= 300:
             return RequestDenied(
                 f"{what}: it leads elsewhere ({answer.status}), and redirects are not followed"
             )
-        return ParseError(what, answer.said, "the answer is not a JSON object")
+        return ParseError(what, answer.detail(), "the answer is not a JSON object")
 
 
 def _refusal(what: str, errors: Sequence[Any]) -> BackendError:

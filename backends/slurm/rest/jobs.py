@@ -66,7 +66,7 @@ class RestJobs:
         yield from (Outcome(action, errors[action], lines[action], duration_s) for action in actions)
 
     def _cancel(self, jobs: Sequence[Job]) -> BackendError | None:
-        """Return the first error. A job that has ended meanwhile is none: who is active still is asked afterwards."""
+        """Return the first error. A job that has ended since is none: who is active still is asked afterwards."""
         for job in jobs:
             try:
                 document = self._client.write("DELETE", f"slurm/job/{job.id}")
@@ -76,10 +76,10 @@ class RestJobs:
             except BackendError as error:
                 return error
             for item in (document or {}).get("status") or ():
-                told = item.get("error") if isinstance(item, Mapping) else None
-                if isinstance(told, Mapping) and told.get("code") == ACCESS_DENIED:
+                reason = item.get("error") if isinstance(item, Mapping) else None
+                if isinstance(reason, Mapping) and reason.get("code") == ACCESS_DENIED:
                     return RequestDenied(
-                        f"job {job.id} is not cancelled: {told.get('string')}. The agent's user needs AdminLevel "
+                        f"job {job.id} is not cancelled: {reason.get('string')}. The agent's user needs AdminLevel "
                         "Operator in SLURM"
                     )
         return None

@@ -23,7 +23,7 @@ PLACEHOLDER = "dynamic_offset"
 
 
 class RestReader:
-    """Reads the cluster that the settings name. What is used of limits stays unknown: slurmrestd does not tell it."""
+    """Reads the cluster that the settings name. What is used of limits stays unknown: slurmrestd does not report it."""
 
     def __init__(self, settings: SlurmSettings, client: RestClient, jobs: RestJobs) -> None:
         self._settings = settings
@@ -34,7 +34,7 @@ class RestReader:
     def cluster(self) -> str:
         return self._settings.cluster_name
 
-    def observe(self, scope: Scope) -> Snapshot:
+    def observe(self, scope: Scope = Scope()) -> Snapshot:
         """Read the parts of the scope, all at once. Raises BackendError."""
         wanted: list[Callable[[], Snapshot]] = []
         if scope.parts & TREE:
@@ -50,7 +50,9 @@ class RestReader:
         ):
             wanted.append(self._partitions)
         if scope.jobs_of:
-            wanted.append(lambda: self._active_jobs(scope.jobs_of))
+            wanted.append(
+                lambda: jobs_of(self.cluster, scope.jobs_of, lambda: self._jobs.active(scope.jobs_of))
+            )
         with ThreadPoolExecutor(max_workers=max(1, len(wanted))) as pool:
             return joined(self.cluster, list(pool.map(lambda read: read(), wanted)))
 
@@ -113,6 +115,3 @@ class RestReader:
     def users_of_qos(self) -> dict[str, list[str]]:
         """Return who has each QoS, on all clusters: QoS belong to none. Raises BackendError."""
         return users_of_qos(self._client.read("slurmdb/associations/"))
-
-    def _active_jobs(self, accounts: frozenset[str]) -> Snapshot:
-        return jobs_of(self.cluster, accounts, lambda: self._jobs.active(accounts))

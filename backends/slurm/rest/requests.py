@@ -37,9 +37,9 @@ from agent.core.errors import BackendError, PlanRefused
 from agent.core.periodic import LimitType
 from agent.core.periodic_actions import SetFairshare, SetPeriodicLimits
 from backends.hierarchy import levels
+from backends.slurm import qos_values
 from backends.slurm.allowed_names import checked, free_text
 from backends.slurm.grouping import grouped, portioned, products
-from backends.slurm.rest import qos
 from backends.slurm.rest.client import RequestRefused
 from backends.slurm.rest.rows import (
     GROUP_MINUTES,
@@ -53,7 +53,7 @@ from backends.slurm.rest.rows import (
 )
 
 ASSOCIATIONS = "slurmdb/associations/"
-# An empty name means all of them: the others would go along.
+# An empty name means all of them: the others would be changed as well.
 NO_BASE_ROW = (
     "slurmrestd cannot end the association of {user} in {account} that is good for all partitions, and leave the "
     "others. End it by hand: sacctmgr delete user where name={user} account={account} cluster={cluster} partition=''"
@@ -79,14 +79,16 @@ Change = tuple[Row, Mapping[str, Any]]
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One change; `rows` and `gone` are what it makes of the rows."""
+    """One change."""
 
     actions: tuple[ClusterAction, ...]
     method: str
     path: str
     params: tuple[tuple[str, str], ...] = ()
     body: Any = None
+    # What it makes of the rows.
     rows: tuple[Row, ...] = ()
+    # Rows that are no more after it.
     gone: frozenset[Key] = frozenset()
 
 
@@ -98,7 +100,7 @@ class RequestBuilder:
 
     def check(self, action: ClusterAction) -> None:
         """Raise PlanRefused for a name that SLURM cannot take, BackendError for an action without a request."""
-        if type(action) not in KINDS or (isinstance(action, SetLimits) and action.on_qos):
+        if type(action) not in SUPPORTED or (isinstance(action, SetLimits) and action.on_qos):
             raise BackendError(f"slurmrestd has no request for {action.verb}")
         if isinstance(action, RemovePartition) and not action.partition:
             raise PlanRefused(
@@ -107,7 +109,7 @@ class RequestBuilder:
         for kind, name in _names(action):
             checked(kind, name)
         if isinstance(action, CreateQos):
-            qos.body(action, self._cluster)
+            qos_values.body(action, self._cluster)
 
     def requests(self, actions: Sequence[ClusterAction], rows: Rows) -> list[Request]:
         """Return the requests for actions of one kind, in their order. What is not there needs none."""
@@ -230,7 +232,7 @@ class RequestBuilder:
         ]  # fmt: skip
 
     def remove_members(self, actions: Sequence[RemoveMember], rows: Rows) -> list[Request]:
-        """Return requests that end associations: those that are nobody's default first, as in sacctmgr's case."""
+        """Return requests that end associations: those that are no user's default first, as in sacctmgr's case."""
         found = []
         for default in (False, True):
             leavers = [
@@ -269,7 +271,7 @@ class RequestBuilder:
         return found
 
     def create_qos(self, actions: Sequence[CreateQos]) -> list[Request]:
-        bodies = ((a, {"qos": [qos.body(a, self._cluster)]}) for a in actions)
+        bodies = ((a, {"qos": [qos_values.body(a, self._cluster)]}) for a in actions)
         return [Request((a,), "POST", "slurmdb/qos/", body=body) for a, body in bodies]
 
     def _where(self, accounts: Iterable[str]) -> tuple[tuple[str, str], ...]:
@@ -339,7 +341,7 @@ BUILDERS: Mapping[type[ClusterAction], Callable[[RequestBuilder, Any, Rows], lis
         Request((a,), "DELETE", f"slurmdb/qos/{checked('QoS', a.account)}") for a in actions
     ],
 }
-KINDS = frozenset({*BUILDERS, CancelJobs})
+SUPPORTED = frozenset({*BUILDERS, CancelJobs})
 
 
 def in_kinds(actions: Iterable[ClusterAction]) -> Iterator[list[ClusterAction]]:

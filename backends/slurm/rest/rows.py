@@ -3,7 +3,7 @@
 
 slurmdbd fills the Max limits, the QoS and the default QoS that a row has not from the rows above it. What equals the
 value above counts as inherited here: to set it again would change nothing. A row is written whole: slurmrestd takes
-away every list of TRES that a change leaves out, and makes the inherited QoS the row's own (24.11 to 26.05).
+away every list of TRES that a change omits, and makes the inherited QoS the row's own (24.11 to 26.05).
 """
 
 from __future__ import annotations
@@ -38,11 +38,10 @@ Key = tuple[str, str, str]
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One row: of an account where `user` is empty. `share` None: the account's above. `counted_qos`: its own QoS, or
-    those that it inherits.
-    """
+    """One row of the tree of associations."""
 
     account: str
+    # Empty: the row of the account.
     user: str = ""
     partition: str = ""
     parent: str = ""
@@ -51,7 +50,9 @@ class Row:
     default_qos: str = ""
     tres: Mapping[Path, Limits] = field(default_factory=dict)
     submit_limit: int | None = None
+    # None: the account's above.
     share: int | None = None
+    # Its own QoS, or those that it inherits.
     counted_qos: MemberQos | None = None
 
     @property
@@ -59,7 +60,7 @@ class Row:
         return self.account, self.user, self.partition
 
     def body(self, cluster: str, **changes: Any) -> dict[str, Any]:
-        """Return the row as it is written, `changes` beside or instead of what it has of its own."""
+        """Return the row as it is written, `changes` in addition to or instead of what it has of its own."""
         lists: dict[str, Any] = {}
         for path, limits in self.tres.items():
             below = lists
@@ -100,7 +101,7 @@ class Rows:
 
     def snapshot(self, cluster: str, *, with_inherited_qos: bool = False) -> Snapshot:
         """Return the accounts, associations, default accounts and limits of users. `with_inherited_qos`: the QoS that
-        count for members. What equals the account's may be their own, which nobody could tell from none.
+        count for members. What equals the account's may be their own; SLURM does not show the difference.
         """
         accounts, found, defaults, user_limits, member_qos = {}, set(), {}, {}, {}
         for row in self.by_key.values():
@@ -218,7 +219,7 @@ def tres_name(entry: Mapping[str, Any]) -> str:
 
 
 def counts(found: Any) -> dict[str, int]:
-    """Parse a list of TRES with counts, memory in MiB; what has no limit is left out. Raises ParseError."""
+    """Parse a list of TRES with counts, memory in MiB; what has no limit is skipped. Raises ParseError."""
     if found is None:
         return {}
     if not isinstance(found, list) or not all(isinstance(entry, Mapping) for entry in found):
@@ -243,7 +244,7 @@ def _entry(name: str, count: int) -> dict[str, Any]:
 
 
 def _below(item: Mapping[str, Any], *path: str) -> Mapping[str, Any]:
-    """Return the object at a path. Raises ParseError: limits that are not shown are not known."""
+    """Return the object at a path. Raises ParseError: limits that are not in the answer are unknown."""
     for step in path:
         inner = item.get(step)
         if not isinstance(inner, Mapping):

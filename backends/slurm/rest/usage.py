@@ -132,7 +132,7 @@ def _cut_of(ids: Collection[str]) -> tuple[tuple[str, str], ...]:
 
 
 def _line(item: Mapping[str, Any], source: UsageSource) -> tuple[str, tuple[str, str]]:
-    """Return a job as sacct would write it, and what tells its runs apart. Raises ParseError."""
+    """Return a job as sacct would write it, and what distinguishes its runs. Raises ParseError."""
     times, state = item.get("time"), item.get("state")
     association = item.get("association")
     if not (isinstance(times, Mapping) and isinstance(state, Mapping)):

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """Carries actions out through slurmrestd, one request after the other, under the lock of all writers of this host.
 
-A request that is refused is sent again action by action, so that one bad name harms nobody else. After a sign of an
+A request that is refused is sent again action by action, so that one bad name fails no other action. After a sign of an
 outage nothing more is tried. What a yes really did is not judged here: the caller reads the cluster back.
 """
 
@@ -11,7 +11,16 @@ import logging
 import time
 from collections.abc import Iterator, Sequence
 
-from agent.core.actions import CancelJobs, ClusterAction, CreateQos, Kind, Ref, SetLimits, SetUserLimits, only
+from agent.core.actions import (
+    CancelJobs,
+    ClusterAction,
+    CreateQos,
+    ObjectKind,
+    ObjectRef,
+    SetLimits,
+    SetUserLimits,
+    only,
+)
 from agent.core.errors import BackendError, BackendUnavailable, PlanRefused, SiteAgentError
 from agent.core.plans import Outcome
 from backends.failure_propagation import FailurePropagation
@@ -158,7 +167,7 @@ class _Batch:
             with self._lock:
                 self._client.write(request.method, request.path, request.params, request.body)
             self._note_done(request)
-            if Ref(Kind.ACCOUNT) in request.actions[0].ends:
+            if ObjectRef(ObjectKind.ACCOUNT) in request.actions[0].ends:
                 self._forget_records(request.actions)
         except BackendError as raised:
             error = raised

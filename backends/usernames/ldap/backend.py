@@ -32,7 +32,7 @@ from backends.usernames.ldap.user_writer import NameTaken, NewUser, UserWriter
 log = logging.getLogger(__name__)
 
 ROUNDS = 20
-SHOWN = 10
+LISTED = 10
 
 
 class LdapUsernames:
@@ -76,7 +76,7 @@ class LdapUsernames:
         return name
 
     def make(self, user: OfferingUser) -> str:
-        """Make the user, under the next name where somebody else was faster."""
+        """Make the user, under the next name where another process took this one."""
         for _ in range(ROUNDS):
             begun = self._writer.begun_group(user)
             if begun:
@@ -105,7 +105,7 @@ class LdapUsernames:
         entries = self._reader.named(named)
         missing = sorted(named.keys() - entries.keys())
         if missing:
-            some = ", ".join(missing[:SHOWN])
+            some = ", ".join(missing[:LISTED])
             log.warning("%d users of Waldur are not in LDAP: %s", len(missing), some)
         parked = [
             EnableUser(user=name, reason="the person has come back")

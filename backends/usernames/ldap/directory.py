@@ -2,8 +2,8 @@
 """The only module that imports ldap3: one bound connection per pass, searches that are whole or raise, and changes.
 
 StartTLS comes before the bind, and the certificate is checked before that: the password never goes in clear or
-to a stranger. Errors of ldap3 become ours here. An error that says nothing about the request itself (no connection, a
-refused bind, a busy server) is BackendUnavailable.
+to a server without that certificate. Errors of ldap3 become ours here. An error that says nothing about the request
+itself (no connection, a refused bind, a busy server) is BackendUnavailable.
 """
 
 from __future__ import annotations
@@ -255,7 +255,7 @@ class Directory:
             ) from error
 
 
-def beside(dn: str, rdn: str) -> str:
+def sibling_dn(dn: str, rdn: str) -> str:
     """Return the DN of an entry with this RDN in the place where `dn` is."""
     parent = "".join(f"{name}={value}{separator}" for name, value, separator in parse_dn(dn)[1:])
     return f"{rdn},{parent}"

@@ -30,7 +30,7 @@ from backends.usernames.ldap.directory import (
     LdapEntry,
     NotThere,
     any_of,
-    beside,
+    sibling_dn,
 )
 from backends.usernames.ldap.groups import GroupWriter
 from backends.usernames.ldap.schema import LdapSettings
@@ -124,7 +124,7 @@ class FollowedPeople:
             if new in entries:
                 raise BackendError(f"LDAP: {old} and {new} are both there: remove the one that is wrong")
             old_dn = entries[old].dn
-            new_dn = beside(old_dn, self._directory.user_rdn(new))
+            new_dn = sibling_dn(old_dn, self._directory.user_rdn(new))
             with suppress(AlreadyThere):
                 self._directory.modify(old_dn, {"description": [(ADD, [f"{RENAMED_FROM}{old}"])]})
             self._groups.replace(old, new, old_dn, new_dn, is_leaving=False)
@@ -134,7 +134,7 @@ class FollowedPeople:
             self._directory.rename(old_dn, self._directory.user_rdn(new))
         elif new in entries:
             new_dn = entries[new].dn
-            old_dn = beside(new_dn, self._directory.user_rdn(old))
+            old_dn = sibling_dn(new_dn, self._directory.user_rdn(old))
         else:
             raise BackendError(f"LDAP: there is no user {old} to be renamed to {new}")
         self._groups.replace(old, new, old_dn, new_dn, is_leaving=True)
@@ -154,7 +154,7 @@ class FollowedPeople:
         )
 
     def disable(self, action: DeactivateUser) -> None:
-        """Keep a user and let nobody log in as it: out of all groups but its own. One that is not there is no error.
+        """Keep a user and let no person log in as it: out of all groups but its own. One that is not there is no error.
 
         Raises BackendError for an entry that is not this person's.
         """
@@ -179,7 +179,7 @@ class FollowedPeople:
         self._directory.modify(entry.dn, changes)
 
     def enable(self, action: EnableUser) -> None:
-        """Let somebody log in again whom `disable` kept from it."""
+        """Let a user log in again whom `disable` kept from it."""
         entry = self._named(action.user)
         shell = action.shell or self._settings.login_shell
         changes: Changes = {
@@ -199,7 +199,7 @@ class FollowedPeople:
 
 
 def _lacks_numbers(user: OfferingUser, entry: LdapEntry | None) -> bool:
-    """Return whether nobody has this name, or somebody with other numbers than Waldur's."""
+    """Return whether this name is free, or a user with other numbers than Waldur's has it."""
     if entry is None or user.posix is None:
         return entry is None
     return (entry.number("uidNumber"), entry.number("gidNumber")) != (user.posix.uid, user.posix.gid)

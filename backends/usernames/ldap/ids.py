@@ -22,7 +22,7 @@ COUNTER_CLASSES = ("organizationalRole", "top")
 ROUNDS = 50
 AT_ONCE = 10
 
-KINDS = {"uid": "uidNumber", "gid": "gidNumber"}
+ATTRIBUTES = {"uid": "uidNumber", "gid": "gidNumber"}
 ON_HOST: dict[str, Callable[[int], bool]] = {"uid": nss.has_uid, "gid": nss.has_gid}
 
 
@@ -82,14 +82,14 @@ class IdAllocator:
         given = max((number for number in named if number in numbers), default=None)
         above = given
         if above is None:
-            attribute = KINDS[kind]
+            attribute = ATTRIBUTES[kind]
             entries = self._directory.search(self._settings.base_dn, f"({attribute}=*)", [attribute])
             used = [number for entry in entries if (number := entry.number(attribute)) in numbers]
             above = max((number for number in used if number is not None), default=numbers.start - 1)
         return bool(found), given, self._free_above(kind, numbers, above)
 
     def _free_above(self, kind: str, numbers: IdRange, given: int) -> int:
-        attribute = KINDS[kind]
+        attribute = ATTRIBUTES[kind]
         for first in range(given + 1, numbers.end + 1, AT_ONCE):
             wanted = range(first, min(first + AT_ONCE, numbers.end + 1))
             used = {

@@ -21,7 +21,7 @@ from backends.usernames.ldap.schema import LdapSettings
 
 
 class LdapPlugin:
-    setting_keys = schema.SETTING_KEYS
+    settings = schema.LdapKeys
 
     def parse(self, raw: Mapping[str, Any], path: str) -> Parsed:
         return schema.parse(raw, path)

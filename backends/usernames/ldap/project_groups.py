@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """Groups of the directory that are named like accounts: read together, changed with one call per group.
 
-A group is ours when its number is in gid_range and it is nobody's personal group. A group that gives rights on this
+A group is ours when its number is in gid_range and it is no user's personal group. A group that gives rights on this
 host (`sudo`, `docker`), whatever its number in the directory, is never made, joined or deleted.
 """
 

@@ -1,128 +1,102 @@
 # SPDX-License-Identifier: MIT
-"""Schema of `backend_settings.ldap.project_groups`: the groups that Waldur has for projects, in the directory."""
+"""The keys of `backend_settings.ldap.project_groups`: the groups that Waldur has for projects, in the directory."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from marshmallow import EXCLUDE, Schema, ValidationError, fields, validate, validates_schema
+from marshmallow import ValidationError, validate
 
-from agent.config.model import Problem, Severity
+from agent.config.field_types import Several, Text, choice
+from agent.config.findings import Findings, key_path
+from agent.config.keys import idle, key, required
 from agent.core.account_names import uuid_hex
 from agent.core.directory import GroupParent, ProviderGroupRules
 
 SLUG = "{slug}"
 # Classes that hold members by their DN.
 BY_DN = frozenset({"groupofnames", "groupofmembers"})
-ATTRIBUTE = r"[A-Za-z][A-Za-z0-9-]*\Z"
 
 
-@dataclass(frozen=True, slots=True)
-class ProviderGroupSettings:
-    """`base`: the whole DN of the place of new groups; `attribute`: `memberUid` holds usernames, `member` DNs."""
-
-    base: str
-    classes: tuple[str, ...]
-    attribute: str
-    rules: ProviderGroupRules
+def attribute_name(text: str) -> str:
+    if not (text.isascii() and text[:1].isalpha() and text.replace("-", "").isalnum()):
+        raise ValidationError("an attribute name is needed")
+    return text
 
 
-def _is_uuid(text: str) -> None:
+def classes() -> Several:
+    """Return the type of a list of object classes."""
+    return Several(Text(), validate=validate.Length(1, error="it cannot be empty"))
+
+
+def _uuid(text: str) -> str:
     try:
-        uuid_hex(text)
+        return uuid_hex(text)
     except ValueError as error:
-        raise ValidationError(f"{text!r} is no uuid") from error
+        raise ValidationError("a uuid is needed") from error
 
 
-def _is_description(text: str) -> None:
+def _dn(text: str) -> str:
+    name, equals, value = text.partition("=")
+    if not (name and equals and value):
+        raise ValidationError("a DN is needed")
+    return text
+
+
+def _description(text: str) -> str:
     if text and text.count(SLUG) != 1:
         raise ValidationError(f"use {SLUG} once, such as organization={SLUG}")
+    return text
 
 
-def _word(*words: str) -> fields.String:
-    """Return a key with one of these words, the first by default."""
-    return fields.String(
-        load_default=words[0],
-        validate=validate.OneOf(words, error="{input!r} is not known; use one of {choices}"),
-    )
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParentKeys:
+    dn: str = required("the entry that lists the groups", of=Text(_dn))
+    attribute: str = key("member", "the attribute that lists them", of=Text(attribute_name))
+    offering_uuids: tuple[str, ...] = key((), "offerings; this one without any", of=Several(Text(_uuid)))
 
 
-class ParentSchema(Schema):
-    class Meta:
-        unknown = EXCLUDE
+# fmt: off
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProviderGroupSettings:
+    """How the directory follows the groups that Waldur has for projects."""
 
-    dn = fields.String(
-        required=True,
-        validate=validate.Regexp(r"[^=]+=.+", error="is no DN"),
-        error_messages={"required": "is missing"},
-    )
-    attribute = fields.String(
-        load_default="member", validate=validate.Regexp(ATTRIBUTE, error="{input!r} is not an attribute name")
-    )
-    offering_uuids = fields.List(fields.String(validate=_is_uuid), load_default=list)
+    enabled: bool = key(False, "make the groups, and keep their members as Waldur has them")
+    # In the end as a whole DN.
+    base: str = key("ou=projects", "where new groups stand, below `base_dn`; it must exist. Groups that stand deeper "
+        "are found as well", name="ou")
+    classes: tuple[str, ...] = key(("top", "posixGroup"), "classes of new groups", name="object_classes", of=classes(),
+        usual="top, posixGroup")
+    attribute: str = key("memberUid", "`member` holds the DNs of people's entries; it needs groupOfNames or "
+        "groupOfMembers among the classes", name="member_attribute", of=choice("memberUid", "member"))
+    membership: str = key("sync", "`add_only`: no member is removed from a group", of=choice("sync", "add_only"))
+    on_gid_mismatch: str = key("report", "`adopt`: a group with another number gets Waldur's",
+        of=choice("report", "adopt"))
+    parents: tuple[ParentKeys, ...] = key((), "list of entries that list the groups: `dn`, `attribute` (`member`), "
+        "`offering_uuids` (this offering)")
+    organization_description: str = key("", "a `description` with `{slug}` of the project's organization, such as "
+        "`organization={slug}`", of=Text(_description))
+    managed_marker: Any = idle("`waldur-site-agent` does not read it either")
 
-
-class ProviderGroupsSchema(Schema):
-    class Meta:
-        unknown = EXCLUDE
-
-    enabled = fields.Boolean(load_default=False)
-    ou = fields.String(load_default="ou=projects")
-    object_classes = fields.List(
-        fields.String(),
-        load_default=lambda: ["top", "posixGroup"],
-        validate=validate.Length(1, error="is empty"),
-    )
-    member_attribute = _word("memberUid", "member")
-    membership = _word("sync", "add_only")
-    on_gid_mismatch = _word("report", "adopt")
-    parents = fields.List(fields.Nested(ParentSchema), load_default=list)
-    organization_description = fields.String(load_default="", validate=_is_description)
-    managed_marker = fields.String(load_default="")
-
-    @validates_schema(skip_on_field_errors=True)
-    def _check_classes(self, data: Mapping[str, Any], **_: Any) -> None:
-        classes = {word.casefold() for word in data["object_classes"]}
-        if data["member_attribute"] == "member" and not classes & BY_DN:
-            raise ValidationError(
-                {
-                    "object_classes": [
-                        "`member_attribute: member` needs groupOfNames or groupOfMembers among them"
-                    ]
-                }
-            )
+    @property
+    def rules(self) -> ProviderGroupRules:
+        return ProviderGroupRules(
+            is_add_only=self.membership == "add_only",
+            adopts=self.on_gid_mismatch == "adopt",
+            description=self.organization_description,
+            parents=tuple(GroupParent(p.dn, p.attribute, frozenset(p.offering_uuids)) for p in self.parents),
+        )
+# fmt: on
 
 
-def settings_of(loaded: Mapping[str, Any] | None, base_dn: str) -> ProviderGroupSettings | None:
-    """Return the settings; None where the groups are not wanted."""
-    if loaded is None or not loaded["enabled"]:
-        return None
-    parents = (
-        GroupParent(each["dn"], each["attribute"], frozenset(map(uuid_hex, each["offering_uuids"])))
-        for each in loaded["parents"]
-    )
-    return ProviderGroupSettings(
-        base=",".join(filter(None, (loaded["ou"], base_dn))),
-        classes=tuple(loaded["object_classes"]),
-        attribute=loaded["member_attribute"],
-        rules=ProviderGroupRules(
-            is_add_only=loaded["membership"] == "add_only",
-            adopts=loaded["on_gid_mismatch"] == "adopt",
-            description=loaded["organization_description"],
-            parents=tuple(parents),
-        ),
-    )
-
-
-def warnings(loaded: Mapping[str, Any] | None, place: str) -> Iterator[Problem]:
-    """Yield warnings: settings that are possible and rarely meant."""
-    if loaded is None:
-        return
-    if loaded["organization_description"] == SLUG:
-        words = "has no word beside {slug}: a slug that has changed stays, for nobody can tell whose description it is"
-        yield Problem(Severity.WARNING, f"{place}.organization_description", words)
-    if loaded["managed_marker"]:
-        words = "has no effect, as in `waldur-site-agent`"
-        yield Problem(Severity.WARNING, f"{place}.managed_marker", words)
+def check_provider_groups(settings: ProviderGroupSettings, place: str, findings: Findings) -> None:
+    """Add what does not go together, and settings that are possible and rarely meant."""
+    if settings.attribute == "member" and not {word.casefold() for word in settings.classes} & BY_DN:
+        words = "`member_attribute: member` needs groupOfNames or groupOfMembers among them"
+        findings.error(key_path(place, "object_classes"), words)
+    if settings.organization_description == SLUG:
+        words = (
+            "has no word besides {slug}: a slug that has changed stays, as whose description it is is unknown"
+        )
+        findings.warn(key_path(place, "organization_description"), words)

@@ -54,16 +54,16 @@ class UserReader:
         }
 
     def leaver(self, action: DeactivateUser) -> LdapEntry | None:
-        """Return the entry of a person who leaves, None where there is none. Raises BackendError for a stranger's."""
+        """Return the entry of a person who leaves, None where there is none. Raises BackendError for another user's."""
         entry = self.named([action.user]).get(action.user)
-        if entry is not None and (reason := self._strangeness(entry, action)):
+        if entry is not None and (reason := self._mismatch(entry, action)):
             raise BackendError(
                 f"LDAP: {action.user} is left as it is, neither disabled nor deleted: {reason}. Look whose {entry.dn} "
-                "is: mend the entry or the account in Waldur, or release it by hand"
+                "is: correct the entry or the account in Waldur, or release it by hand"
             )
         return entry
 
-    def _strangeness(self, entry: LdapEntry, action: DeactivateUser) -> str:
+    def _mismatch(self, entry: LdapEntry, action: DeactivateUser) -> str:
         """Return why an entry is not the leaver's, empty where it is."""
         number, follows = entry.number("uidNumber"), self._settings.account_rules is not None
         if is_of_the_system(entry):
@@ -71,8 +71,8 @@ class UserReader:
         if not follows and number not in self._settings.uids:
             return f"its uidNumber {number} is outside uid_range, so it was not made here"
         if follows and number != action.uid:
-            told = "shows no uidnumber" if action.uid is None else f"has uidnumber {action.uid}"
-            return f"it has uidNumber {number}, and Waldur {told} for this person"
+            waldur_has = "shows no uidnumber" if action.uid is None else f"has uidnumber {action.uid}"
+            return f"it has uidNumber {number}, and Waldur {waldur_has} for this person"
         logins = entry.all(self._login) if self._login else ()
         if logins and action.login not in logins:
             return (
@@ -133,6 +133,6 @@ def owner_description(user: OfferingUser) -> str:
 
 
 def is_of_the_system(entry: LdapEntry) -> bool:
-    """Return whether it is root, or a user that is no person. One without a number is nobody's login."""
+    """Return whether it is root, or a user that is no person. One without a number cannot log in."""
     number = entry.number("uidNumber")
     return number is None or is_system_number(number)

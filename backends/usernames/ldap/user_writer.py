@@ -34,16 +34,17 @@ PASSWORD_CHARACTERS = string.ascii_letters + string.digits + string.punctuation
 
 
 class NameTaken(BackendError):
-    """Somebody else has taken the name since it was seen free."""
+    """Another process has taken the name since it was seen free."""
 
 
 @dataclass(frozen=True, slots=True)
 class NewUser:
-    """A user that was just made. `password` is empty unless the site wants one for its VPN."""
+    """A user that was just made."""
 
     username: str
     uid_number: int
     home: str
+    # Empty unless the site wants one for its VPN.
     password: Secret
 
 
@@ -64,10 +65,10 @@ class UserWriter:
         return min(self._reader.groups_made_for(user), key=_gid, default=None)
 
     def made_by_others(self, user: OfferingUser, *, own_group: str = "") -> str:
-        """Return the name of the user that another agent makes for this person now; empty where nobody does.
+        """Return the name of the user that another agent makes for this person now; empty where none does.
 
         Who has made a group and saw no older one goes on to make the user; who saw one takes the group back. Either is
-        waited for. A group of which neither is true after OTHERS_S is what a crash has left behind.
+        waited for. A group of which neither is true after OTHERS_S remains from a crash.
         """
         until_s = time.monotonic() + OTHERS_S
         while others := {group.first("cn") for group in self._reader.groups_made_for(user)} - {own_group}:
@@ -79,7 +80,7 @@ class UserWriter:
         return ""
 
     def require_room(self) -> None:
-        """Raise RangeFull where nobody new can be made."""
+        """Raise RangeFull where no new user can be made."""
         self._ids.require_room()
 
     def create(self, user: OfferingUser, name: str, group: LdapEntry | None = None) -> NewUser:
@@ -95,8 +96,8 @@ class UserWriter:
         if rules is not None and rules.personal_groups and not self._reader.groups_named(name):
             self._add_group(user, name, gid)
             has_new_group = True
-        told = user.posix or PosixAccount()
-        return self._create(user, replace(told, uid=uid, gid=gid), name, has_new_group=has_new_group)
+        known = user.posix or PosixAccount()
+        return self._create(user, replace(known, uid=uid, gid=gid), name, has_new_group=has_new_group)
 
     def _create(self, user: OfferingUser, posix: PosixAccount, name: str, *, has_new_group: bool) -> NewUser:
         settings = self._settings

@@ -39,9 +39,9 @@ def test_what_mam_has_nothing_for_is_left_out() -> None:
     assert (spec.default_account, spec.qos, spec.partitions, spec.own_qos) == ("", (), (), None)
     assert spec.notes == (
         "from before",
-        "limit cpu=5 is left out: MOAB knows no limit but deposit",
-        "member 'a,b' is left out: no name that MOAB can take",
-        "QoS and partitions are left out: MOAB Accounting Manager has neither",
+        "limit cpu=5 is skipped: MOAB knows no limit but deposit",
+        "member 'a,b' is skipped: no name that MOAB can take",
+        "QoS and partitions are skipped: MOAB Accounting Manager has neither",
     )
 
 

@@ -63,10 +63,10 @@ def test_no_fund_goes_below_nothing_and_doing_it_again_moves_nothing(
         before = after[move.fund]
         assert move.amount > 0 or before.balance + move.amount >= 0
         after[move.fund] = Fund(before.id, before.allocated + move.amount, before.balance + move.amount)
-    settled = tuple(after.values())
-    assert total(settled) == wanted + found.missing
-    assert moves(settled, wanted) == Moves((), found.missing)
-    assert found.missing == 0 or all(f.balance <= 0 for f in settled)
+    changed = tuple(after.values())
+    assert total(changed) == wanted + found.missing
+    assert moves(changed, wanted) == Moves((), found.missing)
+    assert found.missing == 0 or all(f.balance <= 0 for f in changed)
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ def test_a_limit_is_deposited_once_however_often_it_is_set(mam: StandIn) -> None
     assert (seen.accounts["a_demo"].limits, seen.used) == ({"deposit": 1000}, {"a_demo": {"deposit": 801}})
 
 
-def test_what_is_spent_stays_and_is_told(mam: StandIn) -> None:
+def test_what_is_spent_stays_and_is_reported(mam: StandIn) -> None:
     backend = on_stand_in(mam)
     backend.apply([new("a_demo", "root"), SetLimits(account="a_demo", after=(("deposit", 1000),))])
     mam.charge("a_demo", "ann", "800.25", NOW)
@@ -137,7 +137,7 @@ def test_a_second_fund_counts_and_is_emptied_first(mam: StandIn) -> None:
         assert {number: fund["balance"] for number, fund in mam.books.funds.items()} == held
 
 
-def test_what_was_to_be_raised_is_not_lowered_because_somebody_else_gave_more(mam: StandIn) -> None:
+def test_what_was_to_be_raised_is_not_lowered_because_another_user_gave_more(mam: StandIn) -> None:
     backend = on_stand_in(mam)
     backend.apply([new("a_demo", "root")])
     with mam.changed() as books:

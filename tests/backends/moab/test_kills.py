@@ -78,7 +78,7 @@ STORIES = {
         stands=False,
     ),
 }
-STEPS = [(story, command) for story, told in STORIES.items() for command in told.commands]
+STEPS = [(story, command) for story, case in STORIES.items() for command in case.commands]
 WHEN = ("before", "after")
 MONEY = ("mam-create-fund", "mam-deposit", "mam-withdraw -z 40 -f 18", "mam-delete-fund -f 17")
 
@@ -92,15 +92,15 @@ DYING = [(*step, when) for step in STEPS for when in WHEN if FULL or (when == "b
 
 @pytest.mark.parametrize(("story", "command", "when"), KILLED)
 def test_a_command_is_killed(mam: StandIn, story: str, command: str, when: str) -> None:
-    told = STORIES[story]
-    told.begin(mam)
+    case = STORIES[story]
+    case.begin(mam)
     mam.faults({"needle": command, "times": 1, "when": when, "kill": "self"})
-    outcomes = on_stand_in(mam).apply(told.actions)
+    outcomes = on_stand_in(mam).apply(case.actions)
     assert all(o.done or isinstance(o.error, BackendUnavailable) for o in outcomes)
     assert when == "before" or all(o.done for o in outcomes), "what the lists show was done"
-    again = on_stand_in(mam).apply(told.actions)
-    assert [o.error for o in again] == [None] * len(told.actions)
-    assert told.wrong(mam.books) == []
+    again = on_stand_in(mam).apply(case.actions)
+    assert [o.error for o in again] == [None] * len(case.actions)
+    assert case.wrong(mam.books) == []
 
 
 @pytest.mark.parametrize(("story", "command", "when"), DYING)
@@ -108,16 +108,16 @@ def test_we_are_killed_while_a_command_works(
     mam: StandIn, tmp_path: Path, story: str, command: str, when: str
 ) -> None:
     """The command goes on for a while, and the next of us begins at once: it waits for the lock, and then looks."""
-    told = STORIES[story]
-    told.begin(mam)
+    case = STORIES[story]
+    case.begin(mam)
     go_on = tmp_path / "go-on"
     mam.faults({"needle": command, "times": 1, "when": when, "kill": "parent", "until": str(go_on)})
-    assert died(mam, told.actions)
-    assert told.wrong(mam.books) != [] or when == "after" or command == "--add-user"
+    assert died(mam, case.actions)
+    assert case.wrong(mam.books) != [] or when == "after" or command == "--add-user"
     threading.Timer(0.1, go_on.touch).start()
-    again = on_stand_in(mam).apply(told.actions)
-    assert [o.error for o in again] == [None] * len(told.actions)
-    assert told.wrong(mam.books) == []
+    again = on_stand_in(mam).apply(case.actions)
+    assert [o.error for o in again] == [None] * len(case.actions)
+    assert case.wrong(mam.books) == []
 
 
 def died(mam: StandIn, actions: Sequence[ClusterAction]) -> bool:
@@ -134,14 +134,14 @@ def died(mam: StandIn, actions: Sequence[ClusterAction]) -> bool:
 
 def test_a_deposit_whose_command_was_killed_may_still_come(mam: StandIn) -> None:
     """It was handed to MAM, which does it a moment later: what was read before that moment is not acted upon."""
-    told = STORIES["raised"]
-    told.begin(mam)
+    case = STORIES["raised"]
+    case.begin(mam)
     mam.faults({"needle": "mam-deposit", "times": 1, "kill": "self"})
     backend = on_stand_in(mam)
-    (outcome,) = backend.apply(told.actions)
+    (outcome,) = backend.apply(case.actions)
     assert isinstance(outcome.error, BackendUnavailable), "nothing more is tried in this pass"
     with mam.changed() as books:
         books.deposit("17", 150_00)
-    (outcome,) = backend.apply(told.actions)
+    (outcome,) = backend.apply(case.actions)
     assert outcome.done
-    assert told.wrong(mam.books) == []
+    assert case.wrong(mam.books) == []

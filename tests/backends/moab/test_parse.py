@@ -53,7 +53,7 @@ def test_the_funds_of_an_account_are_those_for_it_alone() -> None:
 @pytest.mark.parametrize(
     "row", ["9|||", "9|unlimited|unlimited|", "9|||User=ann", "9|-||Account=a_demo,Class=x"]
 )
-def test_what_is_in_funds_that_nobody_of_ours_owns_is_not_looked_at(row: str) -> None:
+def test_what_is_in_funds_that_none_of_our_accounts_owns_is_not_looked_at(row: str) -> None:
     own = parse.funds(f"{row}\n17|5|5|Account=a_demo\n")
     assert {name: [fund.id for fund in funds] for name, funds in own.items()} == {"a_demo": [17]}
 
@@ -104,7 +104,7 @@ BROKEN: list[tuple[Callable[[str], Any], str, str]] = [
     (parse.funds, f"17|{'9' * 5000}|1|Account=a\n", "is no amount"),
     (parse.funds, f"{'9' * 5000}|1|1|\n", "the id of a fund is a whole number"),
     (parse.funds, "17|1\n", "4 columns were asked for, 2 came"),
-    (parse.default_accounts, "", "nobody is listed"),
+    (parse.default_accounts, "", "no user is listed"),
     (parse.default_accounts, "ann\n", "2 columns were asked for, 1 came"),
     (lambda text: list(parse.usage([text])), "a|ann", "3 columns were asked for, 2 came"),
     (lambda text: list(parse.usage([text])), "a|ann|x|1", "3 columns were asked for, 4 came"),

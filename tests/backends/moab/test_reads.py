@@ -55,7 +55,7 @@ def test_default_accounts_are_not_whole_when_a_member_is_no_user(
     with caplog.at_level(logging.WARNING):
         seen = on_stand_in(mam).observe()
     assert seen.complete == KEPT - {Part.DEFAULT_ACCOUNTS}
-    assert "leaves out ann (1 in all)" in caplog.text
+    assert "omits ann (1 in all)" in caplog.text
 
 
 def test_a_default_account_moves_by_its_own_command(mam: StandIn) -> None:
@@ -99,7 +99,7 @@ def test_parts_are_read_when_they_are_asked_for(mam: StandIn) -> None:
     assert backend.executed == {"read": 4}
 
 
-def test_an_empty_mam_is_believed_only_where_somebody_is_there_to_ask(mam: StandIn) -> None:
+def test_an_empty_mam_is_believed_only_where_a_user_is_listed(mam: StandIn) -> None:
     backend = on_stand_in(mam, manage_default_accounts=False)
     assert backend.observe().accounts == {}
     assert backend.executed == {"read": 3}
@@ -135,7 +135,7 @@ def test_a_column_that_this_mam_lacks_is_named_at_the_start(mam: StandIn) -> Non
 
 
 @pytest.mark.parametrize("needle", ["mam-list", "mam-list-usagerecords"])
-def test_a_list_of_which_no_column_is_shown_is_an_outage(mam: StandIn, needle: str) -> None:
+def test_a_list_of_which_no_column_is_printed_is_an_outage(mam: StandIn, needle: str) -> None:
     mam.faults({"needle": f"{needle}", "code": 1, "stderr": "Failed to connect\n"})
     with pytest.raises(BackendUnavailable):
         on_stand_in(mam).check()

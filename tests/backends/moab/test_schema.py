@@ -9,11 +9,13 @@ from typing import Any
 
 import pytest
 
-from agent.config.model import Severity
+from agent.config.keys import keys_of
+from agent.config.model import Mode, Severity
+from agent.config.schema import BackendSettingsKeys
 from agent.core.model import AccountingType, Component
 from backends.base import ComponentRules, UserHomes
 from backends.moab.plugin import plugin
-from backends.moab.schema import SETTING_KEYS, MoabSettings, parse
+from backends.moab.schema import MoabSettings, parse
 
 DEPOSIT = Component("deposit", "EUR", AccountingType.LIMIT, "Deposit (EUR)")
 CPU = Component("cpu", "h", AccountingType.LIMIT, "CPU", unit_factor=60)
@@ -46,7 +48,10 @@ MEANT: list[tuple[str, Any, str, Any]] = [
 
 def test_without_keys_nothing_is_switched_on() -> None:
     assert settings() == MoabSettings()
-    assert MoabSettings() == MoabSettings("root", "", "", (), False, False, False)
+    assert MoabSettings() == MoabSettings(
+        default_account="root", cluster_name="", bin_path="", command_prefix=(), deactivate_when_paused=False,
+        deactivate_when_downscaled=False, manage_default_accounts=False,
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize(("key", "value", "name", "meant"), MEANT)
@@ -59,9 +64,8 @@ def test_keys_mean_what_they_say_and_only_that(key: str, value: Any, name: str, 
 
 @pytest.mark.parametrize(
     ("key", "value"),
-    [("deactivate_when_paused", "perhaps"), ("manage_default_accounts", 7), ("moab_bin_path", ["a"]),
-     ("command_prefix", 5), ("default_account", {"a": 1})],
-)  # fmt: skip
+    [("deactivate_when_paused", "perhaps"), ("manage_default_accounts", 7), ("moab_bin_path", ["a"])],
+)
 def test_a_wrong_value_is_an_error_at_its_place(key: str, value: Any) -> None:
     found = parse({key: value}, "offerings[1].backend_settings")
     assert found.settings is None
@@ -70,9 +74,20 @@ def test_a_wrong_value_is_an_error_at_its_place(key: str, value: Any) -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("key", "value"), [("command_prefix", 5), ("default_account", {"a": 1}), ("cluster_name", [])]
+)
+def test_a_wrong_value_of_a_key_that_the_agent_reads_as_well_stops_all_modes(key: str, value: Any) -> None:
+    found = parse({key: value}, "offerings[1].backend_settings")
+    (problem,) = found.problems
+    assert found.settings is None
+    assert problem.path == f"offerings[1].backend_settings.{key}"
+    assert problem.stopped_modes == frozenset(Mode)
+
+
 def test_the_settings_of_the_reference_are_known() -> None:
     keys = {"default_account", "enable_user_homedir_account_creation", "homedir_umask", "command_prefix"}
-    assert keys < SETTING_KEYS
+    assert keys < keys_of(BackendSettingsKeys).keys() | keys_of(MoabSettings).keys()
 
 
 def test_only_deposit_counts_and_by_itself() -> None:
@@ -89,7 +104,7 @@ def test_only_deposit_counts_and_by_itself() -> None:
     [{"unit_factor": 100.0}, {"unit_factor_reporting": 2.0}, {"targets": {"cpu": 5.0}}],
     ids=lambda keys: next(iter(keys)),
 )
-def test_factors_of_a_deposit_are_ignored_and_told(otherwise: dict[str, Any]) -> None:
+def test_factors_of_a_deposit_are_ignored_and_reported(otherwise: dict[str, Any]) -> None:
     asked = Component("deposit", "EUR", AccountingType.LIMIT, "Deposit (EUR)", **otherwise)
     known = plugin.known_components({"deposit": asked}, "o.c")
     assert known.components == {"deposit": DEPOSIT}
@@ -106,12 +121,12 @@ def test_without_deposit_there_is_nothing_to_sell() -> None:
     ]
 
 
-def test_nobody_gets_a_home_on_the_head_node_through_it() -> None:
+def test_no_user_gets_a_home_on_the_head_node_through_it() -> None:
     assert isinstance(plugin, UserHomes)
     assert not plugin.homes_on_head_node
 
 
-def test_a_host_without_the_programs_is_told_which(tmp_path: Path) -> None:
+def test_a_host_without_the_programs_is_an_error_that_names_them(tmp_path: Path) -> None:
     assert "mam-list-accounts is not on this host" in plugin.missing(settings())
     assert f"{tmp_path}/mam-list-accounts is not" in plugin.missing(settings(moab_bin_path=str(tmp_path)))
     assert plugin.missing(settings(command_prefix=["env"])) == ""

@@ -56,7 +56,7 @@ def sacctmgr(slurm: SlurmCluster, line: str) -> tuple[int, str, str]:
 
 
 def lines(snapshot: Snapshot) -> set[str]:
-    """All that a cluster holds, one fact a line; what is as usual is left out."""
+    """All that a cluster holds, one fact a line; what is as usual is omitted."""
     found = {
         f"{a.user} in {a.account}{f' on {a.partition}' * bool(a.partition)}" for a in snapshot.associations
     }

@@ -92,15 +92,15 @@ class JobTable(Runner):
         for row in found:
             if jobs is None or str(row.id) in jobs.split(","):
                 cut = (start, end) if "truncate" in words else (0, 1 << 40)
-                shown = self._shown(row, *cut)
-                yield "|".join(shown[column] for column in words["format"].split(","))
+                columns = self._columns(row, *cut)
+                yield "|".join(columns[column] for column in words["format"].split(","))
                 self.printed += 1
         if self.failing == "sacct":
             said = "slurm_persist_conn_open: Something happened: Connection refused"
             return Completed(tuple(command), 1, "", f"sacct: error: {said}", 0.0)
         return Completed(tuple(command), 0, "", "", 0.0)
 
-    def _shown(self, row: Row, since: int, until: int) -> dict[str, str]:
+    def _columns(self, row: Row, since: int, until: int) -> dict[str, str]:
         def inside(begin: int, end: int) -> int:
             return max(0, min(end, until) - max(begin, since)) if begin else 0
 
@@ -124,7 +124,7 @@ class JobTable(Runner):
 class History:
     """What happens on a cluster, at random and repeatable. `now` is the agent's clock; slurmctld's may differ by hours.
 
-    While slurmdbd is away slurmctld keeps what it has to tell, and tells it afterwards.
+    While slurmdbd is away slurmctld keeps what it has to report, and reports it afterwards.
     """
 
     def __init__(self, seed: int, start: int) -> None:
@@ -133,9 +133,9 @@ class History:
         self.table = JobTable(start)
         self._ahead_s = 0
         self._is_away = False
-        self._untold: list[Callable[[], object]] = []
+        self._unreported: list[Callable[[], object]] = []
         self._next_id = 1
-        # What slurmctld knows, whatever slurmdbd was told of it.
+        # What slurmctld knows, whatever was reported to slurmdbd.
         self._waiting: list[Row] = []
         self._running: list[Row] = []
 
@@ -151,7 +151,7 @@ class History:
             act = self.draw.choices((self._submit, self._begin, self._end, self._odd), (4, 6, 5, 2))[0]
             act()
         self.table.now = self.moment
-        self.table.queue = len(self._untold)
+        self.table.queue = len(self._unreported)
 
     def odd_kinds(self) -> Sequence[Callable[[], None]]:
         return (
@@ -162,9 +162,9 @@ class History:
     def _odd(self) -> None:
         self.draw.choice(self.odd_kinds())()
 
-    def _tell(self, change: Callable[[], object]) -> None:
+    def _report(self, change: Callable[[], object]) -> None:
         if self._is_away:
-            self._untold.append(change)
+            self._unreported.append(change)
         else:
             change()
 
@@ -189,7 +189,7 @@ class History:
             row = self._new()
             if kind == 0:
                 row.eligible = 0
-            self._tell(lambda: self.table.rows.append(row))
+            self._report(lambda: self.table.rows.append(row))
             self._waiting.append(row)
         else:
             self._waiting += [self._new() for _ in range(self.draw.randrange(1, 6))]
@@ -199,12 +199,12 @@ class History:
             row = self._waiting.pop(self.draw.randrange(len(self._waiting)))
             start = self.moment
 
-            def told() -> None:
+            def change() -> None:
                 if row not in self.table.rows:
                     self.table.rows.append(row)
                 row.start, row.state, row.eligible = start, "RUNNING", row.eligible or start
 
-            self._tell(told)
+            self._report(change)
             self._running.append(row)
 
     def _end(self, state: str = "COMPLETED", end: int | None = None) -> Row | None:
@@ -213,17 +213,17 @@ class History:
         row = self._running.pop(self.draw.randrange(len(self._running)))
         moment = self.moment if end is None else end
 
-        def told() -> None:
+        def change() -> None:
             row.end, row.state = max(moment, row.start), state
 
-        self._tell(told)
+        self._report(change)
         return row
 
     def _requeue(self) -> None:
         row = self._end("REQUEUED")
         if row is not None:
             again = self._new(id=row.id, account=row.account, user=row.user)
-            self._tell(lambda: self.table.rows.append(again))
+            self._report(lambda: self.table.rows.append(again))
             self._waiting.append(again)
 
     def _suspend(self) -> None:
@@ -235,7 +235,7 @@ class History:
             row = self.draw.choice(fit)
             begin = self.draw.randrange(row.start + 1, self.moment)
             paused = (begin, self.draw.randrange(begin, self.moment) + 1)
-            self._tell(lambda: setattr(row, "paused", paused))
+            self._report(lambda: setattr(row, "paused", paused))
 
     def _kill_suspended(self) -> None:
         """Such a job ended when it was suspended, maybe long ago."""
@@ -259,9 +259,9 @@ class History:
 
     def _find_slurmdbd(self) -> None:
         self._is_away = False
-        for change in self._untold:
+        for change in self._unreported:
             change()
-        self._untold.clear()
+        self._unreported.clear()
 
     def _set_clock(self) -> None:
         """The clock of slurmctld is up to five hours off."""

@@ -85,8 +85,8 @@ def placed(text):
     for number, row in enumerate(rows):
         if row[1] == "root" and not row[2]:
             enter(number)
-    shown = ["|".join([*row[:4], "", *row[5:]]) + places.get(n, "||") for n, row in enumerate(rows)]
-    return "".join(line + "\n" for line in shown)
+    printed = ["|".join([*row[:4], "", *row[5:]]) + places.get(n, "||") for n, row in enumerate(rows)]
+    return "".join(line + "\n" for line in printed)
 
 
 flags = {

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import signal
 from pathlib import Path
 
 import pytest
@@ -11,23 +10,19 @@ import pytest
 from agent.core.actions import ClusterAction, CreateAccount, CreateQos, MoveDefaultAccount, SetLimits, SetQos
 from agent.core.association_actions import ResetQosUsage
 from agent.core.errors import (
-    BackendError,
     BackendUnavailable,
     ClusterBusy,
-    CommandDenied,
-    CommandFailed,
-    JobsStillActive,
     PlanRefused,
 )
 from backends.base import CostsOfThisProcess
 from backends.free_text import plain
 from backends.lock import WriteLock
-from backends.process import CommandMissing, Completed, Runner
+from backends.process import CommandMissing, Runner
 from backends.slurm.apply import Writer
 from backends.slurm.commands import CommandBuilder
 from backends.slurm.costs import Costs
 from backends.slurm.jobs import Jobs
-from backends.slurm.programs import Programs, failure, output
+from backends.slurm.programs import Programs
 from tests.backends.slurm.stand_in import (
     OUTAGES,
     REST_OF_X,
@@ -41,136 +36,6 @@ from tests.backends.slurm.stand_in import (
     removal,
 )
 
-# What an end means --------------------------------------------------------------------------------
-
-ENDS: list[tuple[int, str, str, type[BackendError] | None]] = [
-    (0, "", "", None),
-    (0, " Modified account associations...\n", "", None),
-    (0, "", " These associations don't have access to their default qos.\n", None),
-    (1, " Nothing new added.\n", "", None),
-    (1, " Nothing modified\n", "", None),
-    (1, " Nothing deleted\n", "", None),
-    (1, " Already existing account a on cluster c1\n", "", None),
-    (1, "Request didn't affect anything\nNothing added.\nMake sure the accounts exist.\n", "", None),
-    (1, " Nothing new added.\n", "No blank names are allowed when adding.", CommandFailed),
-    (1, "", " Nothing new added.\n", CommandFailed),
-    (2, " Nothing modified\n", "", CommandFailed),
-    (1, "", "", CommandFailed),
-    (1, " Adding User(s)\n", " This account 'x' doesn't exist.\n", CommandFailed),
-    (
-        1,
-        " Can't modify because these users aren't associated with new default account 'a'...\n",
-        "",
-        CommandFailed,
-    ),
-    (1, "", " Error with request: Job(s) active, cancel job(s) before remove\n", JobsStillActive),
-    (1, " Error with request: Job(s) active, cancel job(s) before remove\n", "", JobsStillActive),
-    (1, "", " Problem adding accounts: Access/permission denied\n", CommandDenied),
-    (-9, "", "", CommandFailed),
-    *((1, "", words, BackendUnavailable) for words in OUTAGES),
-    (0, "", OUTAGES[0], BackendUnavailable),
-]
-
-
-@pytest.mark.parametrize(("code", "stdout", "stderr", "kind"), ENDS)
-def test_the_end_of_a_command_means(
-    code: int, stdout: str, stderr: str, kind: type[BackendError] | None
-) -> None:
-    completed = Completed(("sacctmgr", "x"), code, stdout, stderr, 0.1)
-    error = failure(completed)
-    assert type(error) is (kind or type(None))
-    if error is None:
-        assert output(completed) == stdout
-    else:
-        assert "\n" not in str(error)
-        assert "`sacctmgr x`" in str(error)
-        with pytest.raises(type(error)):
-            output(completed)
-
-
-@pytest.mark.parametrize(
-    "name", ["deadlock", "munged", "a_munged-2", "persist_init", "lock.wait", "a_deadlocks", "connection"]
-)
-@pytest.mark.parametrize(
-    ("stderr", "kind"),
-    [
-        (" This account '{name}' doesn't exist.\n", CommandFailed),
-        (" Problem adding users: {name}\n", CommandFailed),
-        (" Error with request: Job(s) active, cancel job(s) before remove\n  {name}\n", JobsStillActive),
-        (" Problem adding accounts: Access/permission denied\n {name}\n", CommandDenied),
-        (
-            "sacctmgr: error: Problem talking to the database: Connection refused\n {name}\n",
-            BackendUnavailable,
-        ),
-    ],
-)
-def test_a_name_that_holds_the_words_of_an_outage_is_none(
-    name: str, stderr: str, kind: type[BackendError]
-) -> None:
-    argv = ("sacctmgr", "add", "user", f"name={name}", f"account={name},b")
-    assert type(failure(Completed(argv, 1, "", stderr.format(name=name), 0.1))) is kind
-    assert failure(Completed(argv, 0, f" {name}\n", f" {name}\n", 0.1)) is None
-
-
-@pytest.mark.parametrize(
-    "text", ["Connection refused", "Job(s) active", "Permission denied", "Nothing added"]
-)
-def test_our_own_free_text_is_not_looked_at(text: str) -> None:
-    """A description is what somebody has called a resource."""
-    argv = ("sacctmgr", "add", "account", "name=x", f"description={text} by all")
-    said = f" Description = {text} by all\n Unknown option\n"
-    assert type(failure(Completed(argv, 1, said, said, 0.1))) is CommandFailed
-    assert type(failure(Completed(argv, 1, said, "", 0.1))) is CommandFailed
-
-
-def test_a_refusal_is_told_before_an_outage() -> None:
-    said = (
-        "error: persistent connection closed\n Error with request: Job(s) active, cancel job(s) before remove"
-    )
-    assert type(failure(Completed(("sacctmgr",), 1, "", said, 0.1))) is JobsStillActive
-
-
-@pytest.mark.parametrize(
-    "said",
-    [
-        "error: persistent connection init message to db:6819: Access/permission denied\n"
-        "error: Sending PersistInit msg: Access/permission denied",
-        "error: Problem talking to the database: Connection refused\n Job(s) active, cancel job(s) before remove",
-        " Problem adding accounts: Access/permission denied\nerror: slurmdbd: Connection refused",
-    ],
-)
-def test_without_a_connection_nothing_was_refused(said: str) -> None:
-    error = failure(Completed(("sacctmgr",), 1, "", said, 0.1))
-    assert type(error) is BackendUnavailable
-    assert error.retryable
-
-
-def test_behind_ssh_our_own_free_text_is_not_looked_at_either(tmp_path: Path) -> None:
-    """There the whole command is one word."""
-    ssh, sacctmgr = tmp_path / "ssh", tmp_path / "sacctmgr"
-    ssh.write_text('#!/bin/sh\nshift\nexec /bin/sh -c "$*"\n')
-    sacctmgr.write_text('#!/bin/sh\necho " Unknown option: $3" >&2\nexit 1\n')
-    for program in (ssh, sacctmgr):
-        program.chmod(0o755)
-    command = [str(sacctmgr), "name=x", "account=y", "description=Broken pipe by all"]
-    runner = Runner(prefix=[str(ssh), "head"])
-    for done in (runner.read(command), runner.write(command, WriteLock(tmp_path, "c1"))):
-        assert "Broken pipe by all" in done.stderr
-        assert type(failure(done)) is CommandFailed
-
-
-def test_what_a_signal_ended_may_be_tried_again_and_a_refusal_not() -> None:
-    killed, refused = (failure(Completed(("x",), code, "", "no", 0)) for code in (-signal.SIGKILL, 1))
-    assert killed is not None
-    assert refused is not None
-    assert (killed.retryable, refused.retryable) == (True, False)
-
-
-def test_a_missing_right_is_told_with_what_to_give() -> None:
-    error = failure(Completed(("x",), 1, "", " Error with request: Access/permission denied", 0))
-    assert "needs AdminLevel Operator" in str(error)
-
-
 # Running ------------------------------------------------------------------------------------------
 
 MIXED: list[ClusterAction] = [
@@ -183,17 +48,19 @@ MIXED: list[ClusterAction] = [
 ]
 
 
-def test_what_is_shown_is_what_is_run_in_that_order_under_the_lock(node: HeadNode) -> None:
-    shown = list(node.backend().commands(MIXED))
+def test_what_is_printed_is_what_is_run_in_that_order_under_the_lock(node: HeadNode) -> None:
+    printed = list(node.backend().commands(MIXED))
     outcomes = applied(node, MIXED)
     assert errors(outcomes) == {}
     run = [line for line in node.calls() if "show assoc" not in line and not line.startswith("squeue")]
     folder = f"{node.bin}/"
     assert run == [
-        line.removeprefix(folder).replace(" --immediate --parsable2 --noheader", "") for line in shown
+        line.removeprefix(folder).replace(" --immediate --parsable2 --noheader", "") for line in printed
     ]
     assert node.was_locked("sacctmgr") == {True}
-    assert node.was_locked("scancel") == node.was_locked("squeue") == {False}, "others may write meanwhile"
+    assert node.was_locked("scancel") == node.was_locked("squeue") == {False}, (
+        "others may write in the meantime"
+    )
     assert [command.removeprefix(folder) for o in outcomes for command in o.commands][:2] == [
         "sacctmgr --immediate --parsable2 --noheader add account name=p cluster=c1 parent=root description=d "
         "organization=o",
@@ -202,7 +69,7 @@ def test_what_is_shown_is_what_is_run_in_that_order_under_the_lock(node: HeadNod
     ]
 
 
-def test_commands_are_shown_so_that_they_can_be_pasted(node: HeadNode) -> None:
+def test_commands_are_printed_so_that_they_can_be_pasted(node: HeadNode) -> None:
     wanted = CreateAccount(account="a", parent="root", description="x; rm -rf ~ $(id)", organization="it's")
     (line,) = node.backend().commands([wanted])
     assert "'description=x rm -rf id' 'organization=it s'" in line
@@ -268,7 +135,7 @@ def test_what_belongs_to_an_account_that_could_not_be_made_is_not_tried(node: He
     ]
 
 
-def test_a_qos_that_cannot_begin_at_zero_is_given_to_nobody_and_nobody_joins(node: HeadNode) -> None:
+def test_a_qos_that_cannot_begin_at_zero_is_given_to_no_account_and_no_member_joins(node: HeadNode) -> None:
     """What a QoS of that name had counted would be used up of the new limit; without the QoS there is no limit."""
     node.rules(
         Rule("name=b set RawUsage=0", 1, stderr=" no\n"), Rule("name=a,b set RawUsage=0", 1, stderr=" no\n")
@@ -288,7 +155,7 @@ def test_a_qos_that_cannot_begin_at_zero_is_given_to_nobody_and_nobody_joins(nod
     assert not [line for line in node.writes() if "qos=normal,b" in line]
 
 
-def test_a_name_that_slurm_cannot_take_harms_nobody_else(node: HeadNode) -> None:
+def test_a_name_that_slurm_cannot_take_fails_no_other_action(node: HeadNode) -> None:
     outcomes = applied(node, [join("a", "ann"), join("a", "x,root"), join("a", "bob")])
     assert errors(outcomes) == {"add member x,root to a": "PlanRefused"}
     assert node.writes() == ["add user name=ann,bob account=a cluster=c1 fairshare=parent"]
@@ -314,7 +181,7 @@ def test_after_a_sign_of_an_outage_nothing_more_is_tried(node: HeadNode, number:
     assert len(node.calls()) == number
     assert [o.done for o in outcomes] == [True] * (number - 1) + [False] * (len(outcomes) - number + 1)
     assert {type(o.error) for o in outcomes if o.error} == {BackendUnavailable}
-    # Who was not tried does not tell the command of the one that was.
+    # The outcome of an action that was not tried has not the command of the one that was.
     assert [str(o.error) for o in outcomes[number:]] == [
         "not tried: the accounting database does not answer"
     ] * (len(outcomes) - number)
@@ -372,7 +239,7 @@ def test_without_scancel_an_account_stays(tmp_path: Path) -> None:
 
 
 def test_without_squeue_sacctmgr_alone_guards_the_jobs(tmp_path: Path) -> None:
-    """As with the emulator: nobody knows how many jobs there are, and sacctmgr refuses while there are some."""
+    """As with the emulator: how many jobs there are is unknown, and sacctmgr refuses while there are some."""
     node = HeadNode(tmp_path, programs=["sacctmgr", "scancel"])
     assert errors(applied(node, removal("x"))) == {}
 
@@ -382,7 +249,7 @@ def test_without_squeue_sacctmgr_alone_guards_the_jobs(tmp_path: Path) -> None:
 LONG = "a long name, é " * 10_000
 
 
-def test_a_text_of_any_length_is_cut_and_a_name_of_any_length_harms_nobody_else(node: HeadNode) -> None:
+def test_a_text_of_any_length_is_cut_and_a_name_of_any_length_fails_no_other_action(node: HeadNode) -> None:
     """Linux takes no word of 128 KiB in a command: a resource's name would keep its whole batch from beginning."""
     named = CreateAccount(account="long", parent="root", description=LONG, organization=LONG)
     outcomes = applied(

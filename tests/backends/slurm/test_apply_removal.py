@@ -90,7 +90,7 @@ def test_jobs_that_do_not_end_keep_their_account_and_its_parent_and_nothing_else
     assert not [line for line in node.writes() if "name=p" in line or "name=x" in line.split()[-1]]
 
 
-def test_jobs_that_end_meanwhile_are_waited_for(node: HeadNode) -> None:
+def test_jobs_that_end_soon_are_waited_for(node: HeadNode) -> None:
     node.rules(Rule("squeue", 0, stdout="X|ann\n", times=1))
     assert errors(applied(node, removal("x"))) == {}
     assert len([line for line in node.calls() if line.startswith("squeue")]) == 2

@@ -68,7 +68,7 @@ def test_tres_that_the_cluster_does_not_track_are_left_out_with_a_note() -> None
     assert dict(spec.limits) == {"cpu": 60}
     assert spec.notes[0] == "from before"
     assert spec.notes[1].startswith(
-        "limit gres/gpu=5 is left out: this cluster does not track the TRES gres/gpu"
+        "limit gres/gpu=5 is skipped: this cluster does not track the TRES gres/gpu"
     )
 
 
@@ -82,7 +82,7 @@ def test_members_that_are_no_user_names_are_left_out_with_a_note() -> None:
     spec = spelled(replace(SPEC, members=("ann", "a,b", "", "-x", "set")))
     assert spec.members == ("ann",)
     assert [note for note in spec.notes if note.startswith("member")] == [
-        f"member {name!r} is left out: it is not a valid SLURM user name" for name in ("a,b", "", "-x", "set")
+        f"member {name!r} is skipped: it is not a valid SLURM user name" for name in ("a,b", "", "-x", "set")
     ]
 
 
@@ -156,7 +156,7 @@ ASKED = RequestedState(
 
 CHOICES: dict[str, tuple[dict[str, Any], RequestedState, str, tuple[str, ...]]] = {
     "plain": ({}, RequestedState(), "", ()),
-    "a QoS that nobody enforces": ({}, ASKED, "", ()),
+    "a QoS that is not enforced": ({}, ASKED, "", ()),
     "QoS with the order's partition": (ON, ASKED, "fast", ("gpu",)),
     "QoS with the order's partition, before the offering's": (
         {**ON, "enforce_offering_partitions": True, "default_partition": "main"},
@@ -237,7 +237,7 @@ NOT_OFFERED: dict[str, tuple[dict[str, Any], RequestedState, str]] = {
         replace(ASKED, partition="main"),
         "no partition 'main'",
     ),
-    "a partition beside the default one": (
+    "a partition in addition to the default one": (
         {"default_partition": "main"},
         replace(ASKED, offering_partitions=()),
         "no partition 'gpu'",
@@ -306,20 +306,19 @@ def test_a_partition_of_the_offering_that_slurm_cannot_name_is_no_orders_fault(
     spec = spelled(replace(SPEC, requested=RequestedState(offering_partitions=offered)), **settings)
     assert spec.partitions == kept
     noted = (
-        "partition 'big mem' of the offering is left out: it is not a valid SLURM partition name"
-        in spec.notes
+        "partition 'big mem' of the offering is skipped: it is not a valid SLURM partition name" in spec.notes
     )
     assert noted == bool(settings)
     assert spelled(spec, **settings) == spec
 
 
-def test_where_no_partition_of_the_offering_can_be_used_nobody_gets_all_of_them() -> None:
+def test_where_no_partition_of_the_offering_can_be_used_no_member_gets_all_of_them() -> None:
     requested = RequestedState(offering_partitions=("big mem", "a,b"))
     with pytest.raises(ConfigError, match=r"\('big mem', 'a,b'\) can be one of SLURM"):
         spelled(replace(SPEC, requested=requested), **ENFORCED)
 
 
-def test_limits_that_apply_limits_to_qos_left_behind_are_told_with_the_way_to_move_them() -> None:
+def test_limits_that_apply_limits_to_qos_leaves_are_noted_with_the_way_to_move_them() -> None:
     left = replace(SNAPSHOT, qos_limits={"a_one": {"mem": 5, "cpu": 60}, "a_two": {"cpu": 1}})
     own = {"enabled": True, "skip_qos_swap": True}
     spec = replace(SPEC, limits={"cpu": 60}, notes=(), members=("ann",))

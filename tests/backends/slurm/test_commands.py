@@ -40,7 +40,7 @@ LOCAL = CommandBuilder(seen_cluster=lambda: "c1")
 
 
 def said(batches: list[Batch]) -> list[str]:
-    """Commands as one line each: words that hold a blank are shown in braces."""
+    """Commands as one line each: words that hold a blank are in braces."""
     return [
         " ".join([b.program[:2], *(f"{{{word}}}" if " " in word else word for word in b.argv)])
         for b in batches
@@ -139,7 +139,9 @@ SINGLE: dict[str, tuple[ClusterAction, str]] = {
 
 def test_the_table_has_every_action_of_the_cluster() -> None:
     modules = (actions.__name__, association_actions.__name__)
-    kinds = {k for k in actions.KINDS.values() if issubclass(k, ClusterAction) and k.__module__ in modules}
+    kinds = {
+        k for k in actions.ACTION_CLASSES.values() if issubclass(k, ClusterAction) and k.__module__ in modules
+    }
     assert {type(action) for action, _ in SINGLE.values()} == kinds
 
 

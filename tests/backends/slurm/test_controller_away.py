@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""slurmctld away: what it alone tells is unknown, with the reason, and what slurmdbd tells is read. Unknown jobs are
-never none.
+"""slurmctld away: what it alone reports is unknown, with the reason, and what slurmdbd reports is read. Unknown jobs
+are never none.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from agent.core.errors import BackendUnavailable
 from agent.core.model import Part
 from backends.base import Scope
 from backends.slurm import jobs
+from tests.agent.waldur.stand_in import Answer, Asked, says
 from tests.backends.slurm.stand_in import HeadNode, Rule
 from tests.backends.slurm.test_rest_answers import Start, error, row, start, tree
-from tests.waldur.stand_in import Answer, Asked, says
 
 __all__ = ("start",)
 
@@ -47,7 +47,7 @@ def test_jobs_that_cannot_be_read_are_unknown_with_the_reason_and_the_tree_is_kn
     assert sum("squeue" in call for call in node.calls()) == 1
 
 
-def test_partitions_that_slurmctld_cannot_tell_now_are_unknown(node: HeadNode) -> None:
+def test_partitions_that_slurmctld_cannot_report_now_are_unknown(node: HeadNode) -> None:
     node.rules(Rule("show partition", 1, stderr="Unable to contact slurm controller (connect failure)\n"))
     seen = node.backend({"default_partition": "main"}).observe(
         Scope(frozenset(), names=frozenset({Part.PARTITIONS}))

@@ -11,7 +11,7 @@ import pytest
 
 from agent.core.errors import BackendUnavailable
 from agent.core.periods import Month
-from agent.core.usage import SettledUsage, Usage, UsageQuery, UsageSource
+from agent.core.usage import FinalisedUsage, Usage, UsageQuery, UsageSource
 from backends.slurm import usage
 from backends.slurm.count import JobCount
 from backends.slurm.programs import Programs
@@ -30,14 +30,14 @@ class Reports:
         self.table = table
         self.programs = Programs("")
         self.accounting = Accounting(table, self.programs, "", Zones(table))
-        self.settled: SettledUsage | None = None
+        self.finalised: FinalisedUsage | None = None
         self.short = 0
         self.full = 0
 
     def count(self, now: int) -> JobCount:
         moment = datetime.fromtimestamp(now, UTC)
         return JobCount(
-            self.accounting, self.table, self.programs, "", self.settled, moment, may_be_large=True, large=1
+            self.accounting, self.table, self.programs, "", self.finalised, moment, may_be_large=True, large=1
         )
 
     def check(self, now: int) -> None:
@@ -50,11 +50,11 @@ class Reports:
             assert found.accounts == whole.accounts, f"{month} at {now}"
             assert found.records == whole.records
             assert sorted(j.run for j in found.live) == sorted(j.run for j in whole.live)
-        if count.settled is self.settled and count.settled and count.settled.before:
+        if count.finalised is self.finalised and count.finalised and count.finalised.before:
             self.short += 1
         else:
             self.full += 1
-        self.settled = count.settled
+        self.finalised = count.finalised
 
 
 @pytest.fixture(autouse=True)
@@ -63,7 +63,7 @@ def _no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(usage, "EMPTY_PAUSE_S", 0.0)
 
 
-# 22, 36, 88: jobs that slurmdbd is told of hours late. 46, 91: a clock that is set back.
+# 22, 36, 88: jobs that are reported to slurmdbd hours late. 46, 91: a clock that is set back.
 @pytest.mark.parametrize("seed", [*range(8), 22, 36, 46, 88, 91])
 def test_it_is_the_full_count_over_any_history(seed: int) -> None:
     history = History(seed, BEGIN + seed * 7000)
@@ -98,7 +98,7 @@ def reports(table: JobTable) -> Reports:
     reports = Reports(table)
     count = reports.count(NOON)
     count.usage(MAY)
-    reports.settled = count.settled
+    reports.finalised = count.finalised
     return reports
 
 
@@ -138,9 +138,9 @@ def clock_set_back(reports: Reports, _table: JobTable) -> tuple[int, UsageQuery]
 
 
 def end_of_the_month(reports: Reports, _table: JobTable) -> tuple[int, UsageQuery]:
-    assert reports.settled
+    assert reports.finalised
     now = int(datetime(2026, 5, 31, 22, tzinfo=UTC).timestamp())
-    reports.settled = replace(reports.settled, taken=now - HOUR)
+    reports.finalised = replace(reports.finalised, taken=now - HOUR)
     return now, MAY
 
 
@@ -158,7 +158,7 @@ def another_cluster(reports: Reports, _table: JobTable) -> tuple[int, UsageQuery
 
 
 def nothing_kept(reports: Reports, _table: JobTable) -> tuple[int, UsageQuery]:
-    reports.settled = None
+    reports.finalised = None
     return NOON + HOUR, MAY
 
 
@@ -183,12 +183,12 @@ def job_that_ended_long_ago(_reports: Reports, table: JobTable) -> tuple[int, Us
     return NOON + HOUR, MAY
 
 
-def settled_job_runs_again(_reports: Reports, table: JobTable) -> tuple[int, UsageQuery]:
+def finalised_job_runs_again(_reports: Reports, table: JobTable) -> tuple[int, UsageQuery]:
     table.rows[3].end = 0
     return NOON + HOUR, MAY
 
 
-def told_late_of_a_job_that_runs(_reports: Reports, table: JobTable) -> tuple[int, UsageQuery]:
+def late_report_of_a_job_that_runs(_reports: Reports, table: JobTable) -> tuple[int, UsageQuery]:
     start = NOON - 3 * HOUR
     table.rows.append(Row(600, "a", "ann", 1, start, start, start, 0, "RUNNING"))
     return NOON + HOUR, MAY
@@ -206,8 +206,8 @@ IN_FULL = (
     renaming_unknown,
     running_job_deleted,
     job_that_ended_long_ago,
-    settled_job_runs_again,
-    told_late_of_a_job_that_runs,
+    finalised_job_runs_again,
+    late_report_of_a_job_that_runs,
 )
 
 
@@ -221,7 +221,7 @@ def test_a_month_is_read_in_full_where_it_is_not_certain(
 
 
 @pytest.mark.parametrize("trouble", ["queue", "sdiag"])
-def test_nothing_is_settled_while_slurmctld_may_have_more_to_tell(table: JobTable, trouble: str) -> None:
+def test_nothing_is_finalised_while_slurmctld_may_have_more_to_report(table: JobTable, trouble: str) -> None:
     if trouble == "queue":
         table.queue = 3
     else:
@@ -231,9 +231,9 @@ def test_nothing_is_settled_while_slurmctld_may_have_more_to_tell(table: JobTabl
         table.printed = 0
         count = reports.count(NOON)
         count.usage(MAY)
-        reports.settled = count.settled
-        assert reports.settled
-        assert (reports.settled.before, table.printed) == (0, ALL)
+        reports.finalised = count.finalised
+        assert reports.finalised
+        assert (reports.finalised.before, table.printed) == (0, ALL)
 
 
 def test_a_row_that_was_changed_by_hand_long_after_its_end_is_seen_by_the_next_full_count(
@@ -246,7 +246,7 @@ def test_a_row_that_was_changed_by_hand_long_after_its_end_is_seen_by_the_next_f
 
 
 @pytest.mark.parametrize("lines", [0, 1, 5])
-def test_an_answer_that_ends_early_is_not_added_to_what_is_settled(
+def test_an_answer_that_ends_early_is_not_added_to_what_is_finalised(
     reports: Reports, table: JobTable, lines: int
 ) -> None:
     table.cut = [lines]
@@ -267,19 +267,19 @@ def test_a_small_month_is_read_in_full_with_no_other_command(table: JobTable) ->
         reports.accounting, table, reports.programs, "", None, moment, may_be_large=False, large=ALL + 1
     )
     count.usage(MAY)
-    assert (count.settled, table.executed) == (None, {"read": 1})
+    assert (count.finalised, table.executed) == (None, {"read": 1})
 
 
-def test_a_large_month_that_nobody_expected_is_remembered(table: JobTable) -> None:
+def test_a_large_month_that_was_not_expected_is_remembered(table: JobTable) -> None:
     reports = Reports(table)
     moment = datetime.fromtimestamp(NOON, UTC)
     for expected in ((ALL, 0), (ALL, NOON - 6 * HOUR)):
         count = JobCount(
-            *(reports.accounting, table, reports.programs, "", reports.settled, moment),
+            *(reports.accounting, table, reports.programs, "", reports.finalised, moment),
             may_be_large=False,
             large=ALL,
         )
         count.usage(MAY)
-        reports.settled = count.settled
-        assert reports.settled
-        assert (reports.settled.size, reports.settled.before) == expected
+        reports.finalised = count.finalised
+        assert reports.finalised
+        assert (reports.finalised.size, reports.finalised.before) == expected

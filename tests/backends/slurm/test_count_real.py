@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.core.usage import SettledUsage, UsageQuery
+from agent.core.usage import FinalisedUsage, UsageQuery
 from backends.process import Runner
 from backends.slurm.count import JobCount
 from backends.slurm.programs import Programs
@@ -57,7 +57,7 @@ def clear(slurm: SlurmCluster) -> None:
 
 
 def put(slurm: SlurmCluster, table: JobTable, sdiag: Path) -> None:
-    """Make slurmdbd's table the same. A job without an eligible time is shown by neither."""
+    """Make slurmdbd's table the same. A job without an eligible time is listed by neither."""
     clear(slurm)
     job_rows.add(slurm, [stored(row) for row in table.rows if row.eligible])
     for row in table.rows:
@@ -70,11 +70,8 @@ def put(slurm: SlurmCluster, table: JobTable, sdiag: Path) -> None:
     sdiag.chmod(0o755)
 
 
-def test_short_and_full_counts_of_the_real_sacct_are_the_same(
-    slurmdbd: SlurmCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_short_and_full_counts_of_the_real_sacct_are_the_same(slurmdbd: SlurmCluster, tmp_path: Path) -> None:
     slurm = slurmdbd
-    monkeypatch.setenv("SLURM_CONF", slurm.env["SLURM_CONF"])
     for name in ("sacct", "sacctmgr"):
         (tmp_path / name).symlink_to(slurm.bin_path / name)
     job_rows.add_accounts(slurm, {account: list(USERS) for account in ACCOUNTS})
@@ -82,7 +79,7 @@ def test_short_and_full_counts_of_the_real_sacct_are_the_same(
     accounting = Accounting(runner, programs, slurm.cluster, Zones(runner))
     history = History(8, BEGIN)
     in_memory = Accounting(history.table, programs, "", Zones(history.table))
-    settled: SettledUsage | None = None
+    finalised: FinalisedUsage | None = None
     short = 0
     for _ in range(40):
         history.step()
@@ -91,7 +88,7 @@ def test_short_and_full_counts_of_the_real_sacct_are_the_same(
         put(slurm, history.table, tmp_path / "sdiag")
         now = datetime.fromtimestamp(history.now, UTC)
         count = JobCount(
-            accounting, runner, programs, slurm.cluster, settled, now, may_be_large=True, large=1
+            accounting, runner, programs, slurm.cluster, finalised, now, may_be_large=True, large=1
         )
         # sacct lets jobs run to the present time.
         history.table.now = int(time.time())
@@ -102,6 +99,6 @@ def test_short_and_full_counts_of_the_real_sacct_are_the_same(
             expected = in_memory.usage(query)
             assert found.accounts == whole.accounts == expected.accounts
             assert found.records == whole.records == expected.records
-        short += count.settled is settled
-        settled = count.settled
+        short += count.finalised is finalised
+        finalised = count.finalised
     assert short

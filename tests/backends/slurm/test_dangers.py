@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
-"""What the real SLURM does that nobody expects, and what we do about it.
+"""What the real SLURM does unexpectedly, and what we do about it.
 
 Each row is a danger of slurm-commands.md 1.4 or slurm-quirks.md. First what sacctmgr itself makes of it (`raw`),
-then what our backend does; both are told by what appeared on the cluster and what vanished.
+then what our backend does; both are written as what appeared on the cluster and what vanished.
 """
 
 from __future__ import annotations
@@ -166,7 +166,7 @@ ROWS: dict[str, Row] = {
         (OK, OK),
         (f"+limited mem={3 * 1024**2 + 1}", "+special mem=1536000", f"-limited mem={2**40}"),
     ),
-    "an unknown TRES refuses the known one beside it": Row(
+    "an unknown TRES refuses the known one next to it": Row(
         (SetLimits(account="limited", after=(("bogus", 1), ("cpu", 5))),), (FAILED,)
     ),
     "a TRES that is not tracked": Row((SetLimits(account="limited", after=(("gres/gpu:a100", 1),)),), (FAILED,)),
@@ -181,7 +181,7 @@ ROWS: dict[str, Row] = {
         Raw("modify account where name=special set qos=normal", 0, "don't have access to their default qos"),
     ),
     "an unknown QoS on an account": Row((qos("special", "nosuch", default="nosuch"),), (FAILED,)),
-    "a QoS that is somebody's default stays": Row(
+    "a QoS that is a user's default stays": Row(
         (qos("special", "slow", default="slow"), DeleteQos(account="slow")),
         (OK, "DoneInPart"),
         ("+special QoS slow default slow", "-special QoS normal default normal"),
@@ -285,7 +285,7 @@ def test_several_writers_at_once_lose_nothing(world: World, on_slurm: Connect) -
     )
 
 
-def test_an_outage_is_told_of_every_action_and_nothing_is_taken_for_empty(world: World) -> None:
+def test_an_outage_is_reported_for_every_action_and_nothing_is_taken_for_empty(world: World) -> None:
     world.slurm.stop_slurmdbd()
     try:
         kinds = world.errors(limit("home", cpu=1), join("home", "late"), delete("kid", "kids"))

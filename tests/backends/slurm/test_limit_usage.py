@@ -53,10 +53,9 @@ def test_one_command_asks_for_all_accounts(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("named", [False, True], ids=["cluster of slurm.conf", "cluster_name"])
-def test_the_real_slurm_tells_what_an_account_has_used(
-    slurm: SlurmCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, named: bool
+def test_the_real_slurm_reports_what_an_account_has_used(
+    slurm: SlurmCluster, tmp_path: Path, named: bool
 ) -> None:
-    monkeypatch.setenv("SLURM_CONF", slurm.env["SLURM_CONF"])
     settings = plugin.parse({"cluster_name": slurm.cluster} if named else {}, "test").settings
     backend = SlurmBackend(settings, BackendContext("0" * 32, tmp_path))
     slurm.ask("sacctmgr", "-i", "add", "account", "name=busy", "parent=root")

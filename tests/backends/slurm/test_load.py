@@ -92,7 +92,7 @@ def test_default_accounts_come_out_as_with_single_commands(joins: list[AddMember
 
 
 @pytest.mark.parametrize(
-    "left_out",
+    "skipped",
     [
         member("a", "u", default="a", present="other"),
         member("a", "u", present=None),
@@ -102,8 +102,8 @@ def test_default_accounts_come_out_as_with_single_commands(joins: list[AddMember
     ],
     ids=["default changes", "default unknown", "partition", "QoS", "limit of a standing account"],
 )
-def test_what_could_change_something_stays_out(left_out: ClusterAction) -> None:
-    held = [action for file in load_file.files((*ALLOCATION, left_out), "c1") for action in file.actions]
+def test_what_could_change_something_stays_out(skipped: ClusterAction) -> None:
+    held = [action for file in load_file.files((*ALLOCATION, skipped), "c1") for action in file.actions]
     assert set(held) == set(ALLOCATION)
 
 
@@ -124,8 +124,7 @@ def test_files_are_cut_between_accounts_and_parents_stay_in_front() -> None:
 
 
 @pytest.fixture
-def backend(slurm: SlurmCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SlurmBackend:
-    monkeypatch.setenv("SLURM_CONF", slurm.env["SLURM_CONF"])
+def backend(slurm: SlurmCluster, tmp_path: Path) -> SlurmBackend:
     settings = plugin.parse({"default_account_policy": "none"}, "test").settings
     return plugin.connect(settings, BackendContext("0" * 32, tmp_path))
 
@@ -158,10 +157,10 @@ def test_on_the_real_slurm_one_write_adds_what_was_asked_and_changes_nothing(
     assert added == {"cust:", "proj:", "alloc:", "alloc:ann", "alloc:bob", "bob:alloc"}
 
 
-def test_what_changed_meanwhile_is_not_touched(
+def test_what_changed_since_the_read_is_not_touched(
     slurm: SlurmCluster, backend: SlurmBackend, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Somebody makes the account elsewhere after we looked: a load would move it, so nothing is loaded."""
+    """Another program makes the account after we looked: a load would move it, so nothing is loaded."""
     caplog.set_level(logging.INFO)
     backend.observe()
     slurm.ask("sacctmgr", "-i", "add", "account", "name=alloc", "parent=root")
@@ -174,11 +173,8 @@ def test_what_changed_meanwhile_is_not_touched(
     assert tree.accounts["proj"].parent == "cust"
 
 
-def test_without_the_right_to_load_single_commands_do_it(
-    slurm: SlurmCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_the_right_to_load_single_commands_do_it(slurm: SlurmCluster, tmp_path: Path) -> None:
     """A sacctmgr that knows no `load`, as the emulator's: the rest of the commands are the real ones."""
-    monkeypatch.setenv("SLURM_CONF", slurm.env["SLURM_CONF"])
     commands = tmp_path / "bin"
     commands.mkdir()
     stand_in = commands / "sacctmgr"
@@ -240,10 +236,8 @@ def counted(commands: Sequence[str]) -> Counter[str]:
     return Counter(kind.group(1) for kind in kinds if kind)
 
 
-def test_what_is_printed_is_what_is_run(
-    slurm: SlurmCluster, backend: SlurmBackend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A load and a single command beside it; what is printed makes the same of another cluster, in a shell."""
+def test_what_is_printed_is_what_is_run(slurm: SlurmCluster, backend: SlurmBackend, tmp_path: Path) -> None:
+    """A load and a single command next to it; what is printed makes the same of another cluster, in a shell."""
     slurm.ask("sacctmgr", "-i", "add", "account", "name=old", "parent=root", "GrpTRESMins=cpu=99")
     backend.observe()
     actions = [*ALLOCATION[:3], *ALLOCATION[4:], SetLimits(account="old", after=(("cpu", 5),))]

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: MIT
-"""Reading a cluster: one process per part, a part as a whole or an error, and what `check` finds."""
+"""Reading a cluster: one process per part, a part as a whole or an error."""
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -10,15 +11,16 @@ import pytest
 
 from agent.core.associations import Association
 from agent.core.errors import BackendError, BackendUnavailable, CommandFailed, ParseError
-from agent.core.model import TREE_PARTS, Account, Health, MemberQos, Part, Snapshot
-from backends.base import Few, Scope
+from agent.core.model import TREE_PARTS, Account, Part, Snapshot
+from backends.base import Reread, Scope
 from backends.process import CommandMissing
 from backends.slurm.reader import NAMED_AT_MOST
 from tests.backends.slurm.stand_in import ROOT, HeadNode, Rule
 
 COLUMNS = "cluster,account,user,partition,parentname,grptresmins,grpsubmit,qos,defaultqos,maxtresmins"
-TREE, TREE_BY_PARENTS = (
+TREE, TREE_BY_LINEAGE, TREE_BY_PARENTS = (
     f"show assoc cluster=c1 format={COLUMNS},lft,rgt WOPInfo",
+    f"show assoc cluster=c1 format={COLUMNS},lineage WOPInfo",
     f"show assoc cluster=c1 format={COLUMNS} WOPLimits",
 )
 DEFAULTS = "show assoc cluster=c1 format=account,user OnlyDefaults WOPInfo"
@@ -85,34 +87,40 @@ SCOPES: dict[str, tuple[dict[str, Any], Scope, list[str], set[Part]]] = {
     "nothing": ({}, Scope(frozenset()), [], set()),
     "a few accounts and users": (
         {},
-        Scope(FEW_PARTS, few=Few(BEFORE, frozenset({"b", "a"}), frozenset({"bob", "ann"}))),
+        Scope(FEW_PARTS, reread=Reread(BEFORE, frozenset({"b", "a"}), frozenset({"bob", "ann"}))),
         [
             f"show assoc cluster=c1 format={COLUMNS} account=a,b,root WOPLimits",
             "show assoc cluster=c1 format=account,user user=ann,bob OnlyDefaults WOPInfo",
         ],
         {*IN_TREE, Part.DEFAULT_ACCOUNTS},
     ),
-    "a few accounts and nobody": (
+    "a few accounts and no user": (
         {},
-        Scope(FEW_PARTS, few=Few(BEFORE, frozenset({"a"}), frozenset())),
+        Scope(FEW_PARTS, reread=Reread(BEFORE, frozenset({"a"}), frozenset())),
         [f"show assoc cluster=c1 format={COLUMNS} account=a,root WOPLimits"],
         {*IN_TREE, Part.DEFAULT_ACCOUNTS},
     ),
     **{
         what: (
             settings,
-            Scope(FEW_PARTS, few=few),
+            Scope(FEW_PARTS, reread=reread),
             [TREE, DEFAULTS, *more],
             {*IN_TREE, Part.DEFAULT_ACCOUNTS, *parts},
         )
-        for what, settings, few, more, parts in (
-            ("many accounts", {}, Few(BEFORE, MANY, frozenset()), [], set()),
-            ("many users", {}, Few(BEFORE, frozenset({"a"}), MANY), [], set()),
-            ("a name that no command may carry", {}, Few(BEFORE, frozenset({"a,b"}), frozenset()), [], set()),
+        for what, settings, reread, more, parts in (
+            ("many accounts", {}, Reread(BEFORE, MANY, frozenset()), [], set()),
+            ("many users", {}, Reread(BEFORE, frozenset({"a"}), MANY), [], set()),
+            (
+                "a name that no command may carry",
+                {},
+                Reread(BEFORE, frozenset({"a,b"}), frozenset()),
+                [],
+                set(),
+            ),
             (
                 "few, whose QoS hold limits",
                 LIMITS_ON_QOS,
-                Few(BEFORE, frozenset({"a"}), frozenset()),
+                Reread(BEFORE, frozenset({"a"}), frozenset()),
                 [QOS],
                 {Part.QOS},
             ),
@@ -151,13 +159,13 @@ def test_the_parts_are_joined_to_one_snapshot(node: HeadNode) -> None:
     assert snapshot.active_jobs == {"a": 2, "b": 0}
 
 
-def test_of_few_what_is_not_shown_is_gone_and_the_rest_is_as_before(node: HeadNode) -> None:
+def test_of_few_what_is_not_listed_is_gone_and_the_rest_is_as_before(node: HeadNode) -> None:
     node.answer(
         "assoc", f"{ROOT}c1|a|||elsewhere|cpu=60||normal||\nc1|a|ann|||||||\nc1|b|||a|||||\nc1|b|bob|||||||\n"
     )
-    few = Few(BEFORE, frozenset({"a", "b"}), frozenset({"ann", "gone"}))
+    reread = Reread(BEFORE, frozenset({"a", "b"}), frozenset({"ann", "gone"}))
     backend = node.backend()
-    seen = backend.observe(Scope(FEW_PARTS, few=few))
+    seen = backend.observe(Scope(FEW_PARTS, reread=reread))
     assert backend._reader.seen_rows == len(seen.accounts) + len(seen.associations), "prices go by it"
     assert {name: account.parent for name, account in seen.accounts.items()} == {
         "root": None, "a": "elsewhere", "b": "a", "z": "root",
@@ -172,13 +180,13 @@ def test_of_few_what_is_not_shown_is_gone_and_the_rest_is_as_before(node: HeadNo
 def test_an_answer_of_few_without_root_is_none(node: HeadNode) -> None:
     node.answer("assoc", "c1|a|||root|||||\n")
     with pytest.raises(ParseError):
-        node.backend().observe(Scope(FEW_PARTS, few=Few(BEFORE, frozenset({"a"}), frozenset())))
+        node.backend().observe(Scope(FEW_PARTS, reread=Reread(BEFORE, frozenset({"a"}), frozenset())))
 
 
-def test_of_few_default_accounts_that_are_not_shown_are_asked_for_once_more(node: HeadNode) -> None:
+def test_of_few_default_accounts_that_are_not_listed_are_asked_for_once_more(node: HeadNode) -> None:
     node.answer("user", "")
-    few = Few(BEFORE, frozenset({"a"}), frozenset({"ann"}))
-    seen = node.backend().observe(Scope(FEW_PARTS, few=few))
+    reread = Reread(BEFORE, frozenset({"a"}), frozenset({"ann"}))
+    seen = node.backend().observe(Scope(FEW_PARTS, reread=reread))
     assert "sacctmgr show user name=ann cluster=c1 format=user,defaultaccount" in node.calls()
     assert Part.DEFAULT_ACCOUNTS not in seen.complete
 
@@ -197,8 +205,8 @@ def test_users_that_are_cut_at_the_end_of_a_line_are_not_complete(
     assert (Part.DEFAULT_ACCOUNTS in snapshot.complete) == (lines == 4)
     assert {Part.ACCOUNTS, Part.ASSOCIATIONS} <= snapshot.complete
     assert "bob" not in snapshot.default_accounts
-    left_out = {0: "ann (4 in all)", 1: "bob (3 in all)", 2: "root (2 in all)", 3: "zoe (1 in all)"}
-    assert left_out.get(lines, "") in caplog.text
+    skipped = {0: "ann (4 in all)", 1: "bob (3 in all)", 2: "root (2 in all)", 3: "zoe (1 in all)"}
+    assert skipped.get(lines, "") in caplog.text
     assert bool(caplog.text) == (lines < 4)
 
 
@@ -295,15 +303,29 @@ def test_of_very_many_without_a_default_account_all_users_are_listed(node: HeadN
     assert reads(node) == sorted([TREE, DEFAULTS, USERS_ALL])
 
 
-def test_a_release_without_places_is_asked_for_parents_from_then_on(node: HeadNode) -> None:
-    """As 23.11 and later say it, and slurm-emulator."""
+NO_PLACES = Rule("lft", 1, stderr="Unknown field 'lft'\n")
+NO_LINEAGES = Rule("lineage", 1, stderr="Unknown field 'lineage'\n")
+LINEAGES = """\
+c1|root||||||normal|||/
+c1|root|root||||||||/0-root/
+c1|a||||cpu=60||normal|||/a/
+c1|a|ann||||||||/a/0-ann/
+"""
+RELEASES = {
+    "23.11 and later": (Rule("lineage", stdout=LINEAGES), {TREE: 1, TREE_BY_LINEAGE: 2}),
+    "slurm-emulator": (NO_LINEAGES, {TREE: 1, TREE_BY_LINEAGE: 1, TREE_BY_PARENTS: 2}),
+}
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_a_release_without_places_is_asked_for_what_it_has_from_then_on(node: HeadNode, release: str) -> None:
+    answer, trees = RELEASES[release]
     whole = node.backend().observe()
-    node.rules(Rule("lft", 1, stderr="Unknown field 'lft'\n"))
+    node.rules(NO_PLACES, answer)
     node.forget_calls()
     backend = node.backend()
     assert backend.observe() == backend.observe() == whole
-    assert reads(node).count(TREE) == 1
-    assert reads(node).count(TREE_BY_PARENTS) == 2
+    assert Counter(read for read in reads(node) if f"format={COLUMNS}" in read) == trees
 
 
 def test_a_program_that_lists_all_associations_for_the_default_ones_is_asked_for_users(
@@ -319,109 +341,28 @@ def test_a_program_that_lists_all_associations_for_the_default_ones_is_asked_for
     assert reads(node).count(USERS_ALL) == 2
 
 
-def test_places_that_do_not_nest_are_warned_of_and_parents_read_instead(
-    node: HeadNode, caplog: pytest.LogCaptureFixture
+OVERLAPPING = Rule("lft", stdout="c1|root||||||normal|||1|4\nc1|a|||||||||3|6\n")
+ORPHANED = Rule("lineage", stdout=LINEAGES.replace("|/a/\n", "|/b/a/\n"))
+CONTRADICTIONS = {
+    "its place 3 to 6 is not within root": ([OVERLAPPING], "slower. slurmdbd -R repairs the tree"),
+    "its lineage does not lead to root by b": ([NO_PLACES, ORPHANED], "slower\n"),
+}
+
+
+@pytest.mark.parametrize("problem", CONTRADICTIONS)
+def test_rows_that_contradict_each_other_are_warned_of_and_parents_read_instead(
+    node: HeadNode, caplog: pytest.LogCaptureFixture, problem: str
 ) -> None:
     """As a tree that `slurmdbd -R` has to mend."""
+    rules, remedy = CONTRADICTIONS[problem]
     whole = node.backend().observe()
-    node.rules(Rule("lft", stdout="c1|root||||||normal|||1|4\nc1|a|||||||||3|6\n"))
+    node.rules(*rules)
     assert node.backend().observe() == whole
-    assert "its place 3 to 6 is not within root" in caplog.text
-    assert "slurmdbd -R" in caplog.text
+    assert problem in caplog.text
+    assert remedy in caplog.text
 
 
 def test_how_a_read_ended_counts_more_than_what_it_printed(node: HeadNode) -> None:
     node.rules(Rule("show assoc", 1, stdout="half a row\n", stderr="Connection refused\n"))
     with pytest.raises(BackendUnavailable, match="does not answer"):
         node.backend().observe(Scope(frozenset({Part.ACCOUNTS})))
-
-
-# check ----------------------------------------------------------------------------------------------
-
-CHECKS: dict[str, tuple[dict[str, Any], Health]] = {
-    "all well": ({}, Health("22.05.8", "c1")),
-    "its own accounts": ({"default_account": "a", "root_account": "a"}, Health("22.05.8", "c1")),
-    "another cluster": (
-        {"cluster_name": "c9"},
-        Health("22.05.8", "c9", ("cluster_name is 'c9'; slurmdbd knows c1",)),
-    ),
-    "no name": (
-        {"cluster_name": None},
-        Health(
-            "22.05.8",
-            "default",
-            warnings=("cluster_name is not set; with more than one cluster in slurmdbd it must be",),
-        ),
-    ),
-    "no default account": (
-        {"default_account": "gone", "root_account": "root"},
-        Health("22.05.8", "c1", ("default_account 'gone' has no account on cluster c1: create it first",)),
-    ),
-    "neither root nor parent account": (
-        {"root_account": "r", "parent_account": "p"},
-        Health(
-            "22.05.8",
-            "c1",
-            (
-                "root_account 'r' has no account on cluster c1: create it first",
-                "parent_account 'p' has no account on cluster c1: create it first",
-            ),
-        ),
-    ),
-}
-
-
-@pytest.mark.parametrize("what", CHECKS)
-def test_check(node: HeadNode, what: str) -> None:
-    settings, health = CHECKS[what]
-    assert node.backend(settings).check() == health
-
-
-def test_check_raises_where_nothing_can_be_known_now(node: HeadNode) -> None:
-    node.rules(Rule("list cluster", 1, stderr="Connection refused\n"))
-    with pytest.raises(BackendUnavailable):
-        node.backend().check()
-
-
-def test_limits_that_were_left_on_a_qos_of_ours_are_seen(node: HeadNode) -> None:
-    node.answer("assoc", f"{ROOT}c1|d|||root|||d|d|\n")
-    node.answer("user", "root|root\n")
-    node.answer(
-        "qos",
-        "normal||x\nc|cpu=9|c\nd|cpu=60,mem=2000M|waldur-site-cluster: account d on c1\n"
-        "e|cpu=9|waldur-site-cluster: account e on c2\n",
-    )
-    assert node.backend(OWN_QOS).observe().qos_limits == {"d": {"cpu": 60, "mem": 2000}}
-    limiting = {"qos_management": {"enabled": True, "skip_qos_swap": True, "apply_limits_to_qos": True}}
-    snapshot = node.backend(limiting).observe()
-    assert (snapshot.qos_limits, snapshot.accounts["d"].limits) == ({}, {"cpu": 60, "mem": 2000})
-
-
-def test_limits_are_those_of_the_accounts_own_qos_unless_it_was_limited_before(node: HeadNode) -> None:
-    node.answer(
-        "assoc",
-        f"{ROOT}c1|a|||root|||a|a|\nc1|b|||root|cpu=5||b|b|\nc1|c|||root|cpu=5||normal||\nc1|d|||root|||d|d|\nc1|e|||root|||e|e|\n"
-        "c1|d|ann|gpu||||fast,slow|fast|\n",
-    )
-    node.answer("user", "root|root\nann|d\n")
-    node.answer(
-        "qos",
-        "normal||x\na|cpu=60,mem=2000M|made | by hand\nb||b\nc|cpu=9|c\nd||waldur-site-cluster: account d on c1\n"
-        "e|cpu=9|waldur-site-cluster: account e on c2\nfast||\n",
-    )
-    snapshot = node.backend(
-        {"qos_management": {"enabled": True, "skip_qos_swap": True, "apply_limits_to_qos": True}}
-    ).observe()
-    found = {name: (account.limits, account.limits_on_qos) for name, account in snapshot.accounts.items()}
-    assert found == {
-        "root": ({}, False),
-        "a": ({"cpu": 60, "mem": 2000}, True),
-        "b": ({"cpu": 5}, False),
-        "c": ({"cpu": 5}, False),
-        "d": ({}, True),
-        "e": ({}, False),
-    }
-    assert (snapshot.made_qos, snapshot.foreign_qos) == ({"d"}, {"e"})
-    assert snapshot.member_qos == {
-        Association("d", "ann", "gpu"): MemberQos(frozenset({"fast", "slow"}), "fast")
-    }

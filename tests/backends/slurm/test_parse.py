@@ -68,7 +68,7 @@ def test_the_tree(version: str) -> None:
     assert tree.user_limits == {("a_one", "bob"): {"cpu": 60, "mem": 2048}}
 
 
-def test_the_rows_of_another_cluster_are_told_apart() -> None:
+def test_the_rows_of_another_cluster_are_recognised() -> None:
     assert parse.associations(transcript("22.05", "two_clusters")).clusters == {"test", "other"}
 
 
@@ -134,7 +134,7 @@ def test_an_answer_that_is_cut_within_a_line_is_no_answer(file: str) -> None:
 
 @pytest.mark.parametrize("text", [SMALL, transcript("22.05", "assoc"), transcript("26.05", "assoc")])
 def test_a_tree_that_is_cut_at_a_line_holds_whole_lines_or_is_no_tree(text: str) -> None:
-    """What is cut behind a line's end, and ends with 0 all the same, cannot be told from a smaller cluster.
+    """What is cut behind a line's end, and ends with 0 all the same, cannot be distinguished from a smaller cluster.
 
     No program of SLURM does that (its output goes to memory, not to a disk that may be full), a wrapper in
     `command_prefix` might: so nothing is deleted before the tree is read again (`Writer` refuses accounts with
@@ -215,54 +215,6 @@ def test_a_broken_tree_is_no_tree_and_names_the_line(what: str) -> None:
         parse.associations(text)
     assert error.value.retryable
     assert "sacctmgr show assoc" in str(error.value)
-
-
-PLACED = """\
-test|a|ann||||||||4|5
-test|b|||||||||3|8
-test|a||||cpu=60,mem=2G|5|normal|||2|9
-test|b|bob||||||||6|7
-test|root||||||normal|||1|12
-test|root|root||||||||10|11
-"""
-
-
-def test_places_tell_the_parents_in_any_order_of_the_rows() -> None:
-    lines = PLACED.replace("test|a|ann||||||||4|5", "test|b|ann||||||||4|5").splitlines()
-    tree = parse.associations(lines, placed=True)
-    assert {name: account.parent for name, account in tree.accounts.items()} == {
-        "root": None,
-        "a": "root",
-        "b": "a",
-    }
-    assert parse.associations(reversed(lines), placed=True) == tree
-    assert tree.accounts["a"].limits == {"cpu": 60, "mem": 2048}
-    assert tree.associations == {
-        Association("b", "ann"),
-        Association("b", "bob"),
-        Association("root", "root"),
-    }
-
-
-MISPLACED = {
-    "an account across the end of another": ("test|b|||||||||3|8", "test|b|||||||||3|10"),
-    "a user out of its account": ("6|7", "9|10"),
-    "two in one place": ("3|8", "2|9"),
-    "a second top": ("2|9", "13|14"),
-    "an end before the beginning": ("3|8", "8|3"),
-    "no place": ("3|8", "|"),
-    "no number": ("3|8", "three|8"),
-    "no number that a database keeps": ("3|8", f"3|{'9' * 19}"),
-    "a place below zero": ("1|12", "-1|12"),
-}
-
-
-@pytest.mark.parametrize("what", MISPLACED)
-def test_places_that_do_not_nest_tell_no_parents(what: str) -> None:
-    good = PLACED.replace("test|a|ann", "test|b|ann")
-    assert parse.associations(good, placed=True)
-    with pytest.raises(parse.Misplaced):
-        parse.associations(good.replace(*MISPLACED[what]), placed=True)
 
 
 def test_default_associations_are_those_of_users_and_one_account_for_each() -> None:
@@ -370,7 +322,7 @@ def rows_of_large() -> Iterator[str]:
 def test_a_large_tree_and_its_indexes_take_few_bytes_for_each_user() -> None:
     tracemalloc.start()
     try:
-        tree = parse.associations(rows_of_large(), placed=True)
+        tree = parse.associations(rows_of_large(), parse.PLACED_COLUMNS)
         seen = Snapshot("test", accounts=tree.accounts, associations=tree.associations)
         assert seen.accounts_of("o7_3") == {"other7"}
         assert len(seen.users_of("other7")) == 10

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Facts of the real SLURM on which a fast read of the tree stands: places tell the parents, default associations the
+"""Facts of the real SLURM on which a fast read of the tree stands: parents follow from places, default associations the
 default accounts, whatever was done to the tree; and what the table of transactions does not show.
 """
 
@@ -56,9 +56,9 @@ def by_parents(slurm: SlurmCluster) -> Tree:
 
 
 def by_places(slurm: SlurmCluster) -> Tree:
-    columns = f"format={','.join(parse.PLACED_COLUMNS)}"
-    listed = slurm.ask("sacctmgr", "-inP", "show", "assoc", "cluster=test", columns, "WOPInfo")
-    return parse.associations(listed, placed=True)
+    columns = parse.LINEAGE_COLUMNS if slurm.root else parse.PLACED_COLUMNS
+    words = ("cluster=test", f"format={','.join(columns)}", "WOPInfo")
+    return parse.associations(slurm.ask("sacctmgr", "-inP", "show", "assoc", *words), columns)
 
 
 def defaults(slurm: SlurmCluster) -> dict[str, str]:
@@ -75,7 +75,8 @@ def users(slurm: SlurmCluster) -> dict[str, str]:
     return {user: account for user, account in listed.items() if account}
 
 
-def test_places_and_default_associations_tell_what_parents_and_users_do(slurm: SlurmCluster) -> None:
+@pytest.mark.every_slurm
+def test_places_and_default_associations_show_what_parents_and_users_do(slurm: SlurmCluster) -> None:
     assert load(slurm, TREE)[0] == 0
     assert by_places(slurm).accounts["alloc1"].parent == "proj1"
     for change in CHANGES:
@@ -86,7 +87,7 @@ def test_places_and_default_associations_tell_what_parents_and_users_do(slurm: S
     assert defaults(slurm)["ann"] == "alloc2"
 
 
-def test_places_that_are_damaged_tell_no_parents(slurm: SlurmCluster) -> None:
+def test_no_parents_follow_from_damaged_places(slurm: SlurmCluster) -> None:
     """As after a lost write; `slurmdbd -R` makes them anew."""
     make(slurm, "add account one", "add account two")
     slurm.sql("UPDATE test_assoc_table SET rgt = rgt + 1 WHERE acct = 'two'")
@@ -99,7 +100,7 @@ def test_places_that_are_damaged_tell_no_parents(slurm: SlurmCluster) -> None:
 
 
 def test_the_move_of_an_account_is_no_transaction(slurm: SlurmCluster) -> None:
-    """So what changed since a moment cannot be told from the transactions alone."""
+    """So what changed since a moment cannot be read from the transactions alone."""
 
     def transactions() -> list[str]:
         return slurm.ask("sacctmgr", "-inP", "show", "transactions", "format=id,action").splitlines()

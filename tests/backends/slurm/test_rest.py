@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from agent.config.findings import Findings
 from agent.core.actions import (
     AddMember,
     BlockMember,
@@ -32,8 +33,8 @@ from agent.run.periodic import mode as periodic_limits
 from agent.run.results import Result
 from agent.run.site import Site
 from backends.base import Scope, UsageCheck
-from backends.slurm.rest.access import read
 from backends.slurm.rest.client import RestClient
+from backends.slurm.rest_access import read_access
 from rig.processes import free_ports
 from rig.site import configuration, site_of
 from simulator.server.waldur import SimulatedWaldur
@@ -56,7 +57,7 @@ def made(on_rest: Connect, name: str, *users: str) -> Any:
 
 
 def client(access: Access) -> RestClient:
-    found, _ = read(access, "x")
+    found = read_access(access, "x", Findings())
     assert found
     return RestClient(found, answer_bytes=2**20)
 
@@ -72,7 +73,7 @@ def site(
 ) -> Site:
     rest = {"execution_mode": "rest", "cluster_name": "test", "rest_api": access}
     backend = {**rest, "enable_user_homedir_account_creation": False, **settings}
-    # What is used of limits slurmrestd does not tell: every cut would be held.
+    # What is used of limits slurmrestd does not report: every cut would be held.
     return site_of(configuration(waldur, folder, backend=backend, policy={"limit_cuts": limit_cuts}))
 
 
@@ -300,7 +301,7 @@ def test_partitions_and_qos_of_members_are_kept_but_for_the_association_of_all_p
 def test_members_get_the_partitions_and_the_qos_of_now_and_are_in_step(
     rest_access: Access, waldur: SimulatedWaldur, tmp_path: Path
 ) -> None:
-    """The QoS that the order names is the account's as well: nobody can tell whose it is, and nothing is written."""
+    """The QoS that the order names is the account's as well: whose it is is unknown, and nothing is written."""
     through = site(
         waldur, tmp_path, rest_access,
         qos_enforcement_enabled=True, enforce_offering_qos=True, enforce_offering_partitions=True,

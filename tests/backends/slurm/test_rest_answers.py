@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""What comes of answers that slurmrestd should not give, and of none: nothing is known, nothing is removed, and no
-token is told.
+"""What comes of answers that slurmrestd should not give, and of none: the state is unknown, nothing is removed, and the
+token is printed nowhere.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from backends.slurm.rest.backend import RestSlurmBackend
 from backends.slurm.rest.client import AnswerTooLarge, RequestDenied, RequestRefused
 from backends.slurm.schema import parse
 from rig.certificate import LOOPBACK, make_certificate
-from tests.waldur.stand_in import Answer, Script, StandIn, html, in_turn, says
+from tests.agent.waldur.stand_in import Answer, Script, StandIn, html, in_turn, says
 
 TOKEN = "ey.secret.word"
 TRES: dict[str, Any] = {
@@ -124,7 +124,7 @@ def test_an_answer_has_a_bound_in_bytes_and_in_seconds(start: Start, monkeypatch
         backend.observe(TREE)
 
 
-def test_a_refused_token_is_read_again_and_shown_nowhere(
+def test_a_refused_token_is_read_again_and_appears_nowhere(
     start: Start, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
@@ -145,7 +145,7 @@ def test_a_refused_token_is_read_again_and_shown_nowhere(
         assert secret not in f"{raised.value}{caplog.text}{backend.commands([])}"
 
 
-def test_a_certificate_that_nobody_knows_is_refused(start: Start, tmp_path: Path) -> None:
+def test_a_certificate_that_is_not_known_is_refused(start: Start, tmp_path: Path) -> None:
     certificate = make_certificate(tmp_path, LOOPBACK)
     both = tmp_path / "both.pem"
     both.write_bytes((tmp_path / "key.pem").read_bytes() + certificate.read_bytes())

@@ -14,16 +14,16 @@ from backends.slurm.backend import SlurmBackend
 from backends.slurm.emulator import EmulatorSettings
 from backends.slurm.periodic import PeriodicSettings
 from backends.slurm.plugin import plugin
-from backends.slurm.rest.access import RestAccess
 from backends.slurm.rest.backend import RestSlurmBackend
 from backends.slurm.rest.periodic import RestPeriodicSettings
+from backends.slurm.rest_access import RestAccess
 from backends.slurm.schema import parse
 
 ACCESS = {"url": "https://slurm.example.com:6820", "username": "waldur", "token_env": "SLURM_JWT"}
 REST: dict[str, Any] = {"execution_mode": "rest", "cluster_name": "test", "rest_api": ACCESS}
 
 
-def told(raw: dict[str, Any]) -> dict[str, str]:
+def problems_of(raw: dict[str, Any]) -> dict[str, str]:
     return {problem.path: problem.message for problem in parse(raw, "s").problems}
 
 
@@ -51,9 +51,9 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
     ({**REST, "cluster_name": ""}, "s.cluster_name", "`rest` needs it"),
     (with_access(url=None), "s.rest_api.url", "is missing"),
     (with_access(username=None), "s.rest_api.username", "is missing"),
-    (with_access(url="slurm.example.com:6820"), "s.rest_api.url", "is not http://host:port"),
-    (with_access(url="https://root:pw@slurm.example.com"), "s.rest_api.url", "is not http://host:port"),
-    (with_access(url="unix://run/slurmrestd.socket"), "s.rest_api.url", "is not http://host:port"),
+    (with_access(url="slurm.example.com:6820"), "s.rest_api.url", "write http://host:port"),
+    (with_access(url="https://root:pw@slurm.example.com"), "s.rest_api.url", "write http://host:port"),
+    (with_access(url="unix://run/slurmrestd.socket"), "s.rest_api.url", "write http://host:port"),
     (with_access(username="a\nb"), "s.rest_api.username", "is not the name of a user"),
     (with_access(token_env=None), "s.rest_api.token_file", "there is no way to log in"),
     (
@@ -80,7 +80,7 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
 def test_what_slurmrestd_cannot_do_is_refused_when_the_file_is_read(
     raw: dict[str, Any], path: str, sentence: str
 ) -> None:
-    assert sentence in told(raw)[path]
+    assert sentence in problems_of(raw)[path]
     assert parse(raw, "s").settings is None
 
 
@@ -106,7 +106,7 @@ def test_what_may_do_harm_is_said(raw: dict[str, Any], path: str, sentence: str)
 @pytest.mark.parametrize("url", ["http://127.0.0.1:6820", "unix:///run/slurmrestd.socket"])
 def test_what_stays_on_this_machine_needs_no_tls_and_a_socket_no_token(url: str) -> None:
     is_socket = url.startswith("unix")
-    assert told(with_access(url=url, **({"token_env": None} if is_socket else {}))) == {}
+    assert problems_of(with_access(url=url, **({"token_env": None} if is_socket else {}))) == {}
 
 
 def test_a_missing_token_stops_the_modes_on_this_host_only(

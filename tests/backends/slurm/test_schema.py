@@ -8,10 +8,12 @@ from typing import Any
 
 import pytest
 
-from agent.config.model import Severity
+from agent.config.keys import keys_of
+from agent.config.model import Mode, Severity
+from agent.config.schema import ClusterKeys
 from agent.core.model import OwnQos
 from backends.slurm.plugin import plugin
-from backends.slurm.schema import OTHER_KEYS, SETTING_KEYS, SlurmSchema, SlurmSettings, parse
+from backends.slurm.schema import SlurmSettings, parse
 
 DEFAULTS = SlurmSettings(
     default_account="root",
@@ -53,6 +55,7 @@ MEANT: list[tuple[str, Any, str, Any]] = [
     ("root_account", "top", "default_account", "root"),
     ("root_account", None, "root_account", "root"),
     ("default_account_policy", "common", "default_account_policy", "common"),
+    ("default_account_policy", None, "default_account_policy", "common"),
     ("default_account_policy", "individual", "default_account_policy", "individual"),
     ("default_account_policy", "none", "default_account_policy", "none"),
     ("parent_account", "Flat", "parent_account", "flat"),
@@ -62,7 +65,7 @@ MEANT: list[tuple[str, Any, str, Any]] = [
     ("slurm_bin_path", "/opt/slurm/bin", "bin_path", "/opt/slurm/bin"),
     ("slurm_bin_path", "", "bin_path", ""),
     ("slurm_bin_path", None, "bin_path", ""),
-    ("execution_mode", "cli", "bin_path", "/usr/bin"),
+    ("execution_mode", "cli", "execution_mode", "cli"),
     ("command_prefix", ["docker", "exec", "slurmctld"], "command_prefix", ("docker", "exec", "slurmctld")),
     ("command_prefix", "docker exec 'a b'", "command_prefix", ("docker", "exec", "a b")),
     ("command_prefix", "", "command_prefix", ()),
@@ -138,12 +141,13 @@ def test_a_key_means(key: str, written: Any, attribute: str, meant: Any) -> None
 
 
 def test_every_key_of_the_schema_is_tried_above() -> None:
-    assert {key for key, *_ in MEANT} == set(SlurmSchema().fields)
+    assert {key for key, *_ in MEANT} == keys_of(SlurmSettings).keys() - {"rest_api"}
 
 
 def test_every_setting_comes_from_a_key() -> None:
     tried = {attribute for _, _, attribute, _ in MEANT}
-    in_maps = {"rest", "emulator_url"}  # test_rest_settings.py tries those
+    in_maps = {"rest", "rest_api", "emulator_url"}  # test_rest_settings.py tries those
+    in_maps |= {"qos_management"}  # `own_qos` and `skip_qos_swap` are made of it
     assert tried | in_maps == {field.name for field in fields(SlurmSettings)}
 
 
@@ -151,7 +155,7 @@ NO_DEFAULT = "Members get their allocation's, as with `default_account_policy: n
 WARNED: list[tuple[dict[str, Any], str]] = [
     (
         {"default_account": "root"},
-        "root is where customers' accounts go, and becomes nobody's default account. ",
+        "root is where customers' accounts go, and becomes no user's default account. ",
     ),
     ({"default_account": "Root", "root_account": "top"}, "root is where customers' accounts go, "),
     ({"default_account": "users"}, "Name the account above customers' by `root_account`. "),
@@ -181,9 +185,8 @@ def test_without_the_key_there_is_nothing_to_say_of_the_default_account() -> Non
 
 
 REFUSED: list[tuple[dict[str, Any], str, str]] = [
-    ({"default_account_policy": "all"}, "s.default_account_policy", "'all' is not known; use one of common"),
-    ({"default_account_policy": None}, "s.default_account_policy", "null"),
-    ({"execution_mode": "ssh"}, "s.execution_mode", "'ssh' is not known; use one of cli, rest"),
+    ({"default_account_policy": "all"}, "s.default_account_policy", "is 'all'; use one of common"),
+    ({"execution_mode": "ssh"}, "s.execution_mode", "is 'ssh'; use one of cli, rest"),
     ({"command_prefix": 5}, "s.command_prefix", "write a list of words, or one text"),
     ({"command_prefix": ["docker", 5]}, "s.command_prefix", "write a list of words, or one text"),
     (
@@ -192,29 +195,29 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
         "a quote in it is not closed",
     ),
     ({"default_account": "a,b"}, "s.default_account", "'a,b' is not a valid SLURM account name"),
-    ({"root_account": "a b"}, "s.root_account", "'a b' is not a valid SLURM account name"),
-    ({"parent_account": "-x"}, "s.parent_account", "'-x' is not a valid SLURM account name"),
-    ({"parent_account": "set"}, "s.parent_account", "'set' is not a valid SLURM account name"),
+    ({"root_account": "a b"}, "s.root_account", "is 'a b'; it is not a valid SLURM account name"),
+    ({"parent_account": "-x"}, "s.parent_account", "is '-x'; it is not a valid SLURM account name"),
+    ({"parent_account": "set"}, "s.parent_account", "is 'set'; it is not a valid SLURM account name"),
     (
         {"default_partition": "main,gpu"},
         "s.default_partition",
-        "'main,gpu' is not a valid SLURM partition name",
+        "is 'main,gpu'; it is not a valid SLURM partition name",
     ),
-    ({"qos_default": "normal fast"}, "s.qos_default", "'normal fast' is not a valid SLURM QoS name"),
-    ({"qos_downscaled": "-slow"}, "s.qos_downscaled", "'-slow' is not a valid SLURM QoS name"),
-    ({"qos_paused": "a=b"}, "s.qos_paused", "'a=b' is not a valid SLURM QoS name"),
+    ({"qos_default": "normal fast"}, "s.qos_default", "is 'normal fast'; it is not a valid SLURM QoS name"),
+    ({"qos_downscaled": "-slow"}, "s.qos_downscaled", "is '-slow'; it is not a valid SLURM QoS name"),
+    ({"qos_paused": "a=b"}, "s.qos_paused", "is 'a=b'; it is not a valid SLURM QoS name"),
     (
         {"qos_management": {"enabled": True, "additional_qos": ["fast", "a,b"]}},
-        "s.qos_management",
-        "'a,b' is not a valid SLURM QoS name",
+        "s.qos_management.additional_qos[1]",
+        "is 'a,b'; it is not a valid SLURM QoS name",
     ),
     ({"default_account": ["a"]}, "s.default_account", "is a list; text is needed"),
-    ({"enforce_offering_partitions": "maybe"}, "s.enforce_offering_partitions", "Not a valid boolean"),
-    ({"enforce_offering_qos": 7}, "s.enforce_offering_qos", "Not a valid boolean"),
+    ({"enforce_offering_partitions": "maybe"}, "s.enforce_offering_partitions", "use true or false"),
+    ({"enforce_offering_qos": 7}, "s.enforce_offering_qos", "use true or false"),
     (
         {"qos_management": {"enabled": True, "max_jobs": "many"}},
-        "s.qos_management",
-        "max_jobs: Not a valid integer",
+        "s.qos_management.max_jobs",
+        "`max_jobs` is 'many'; use a whole number",
     ),
     *(
         ({"qos_management": {"enabled": True, **wrong}}, "s.qos_management", words)
@@ -226,8 +229,8 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
             ({"flags": "DenyOnLimit NoDecay"}, "SLURM has no flag 'DenyOnLimit NoDecay'"),
         )
     ),
-    ({"qos_management": {"additional_qos": "fast"}}, "s.qos_management", "additional_qos: Not a valid list"),
-    ({"qos_management": []}, "s.qos_management", "Invalid input type"),
+    ({"qos_management": {"additional_qos": "fast"}}, "s.qos_management.additional_qos", "write a list"),
+    ({"qos_management": []}, "s.qos_management", "is a list; a map of keys is needed"),
 ]
 
 
@@ -238,11 +241,15 @@ def test_a_value_that_cannot_be_used_is_an_error_at_its_place(
     found = parse(raw, "s")
     assert found.settings is None
     (problem,) = found.problems
-    assert (problem.severity, problem.path) == (Severity.ERROR, path)
+    assert problem.path == path
+    if path.removeprefix("s.") in keys_of(ClusterKeys) and "SLURM" not in words:
+        assert problem.stopped_modes == frozenset(Mode)  # as the agent has it, which reads this key as well
+    else:
+        assert problem.severity is Severity.ERROR
     assert words in problem.message
 
 
-def test_all_errors_are_told_at_once() -> None:
+def test_all_errors_are_reported_at_once() -> None:
     found = parse({"default_account_policy": "all", "execution_mode": "ssh", "command_prefix": 5}, "s")
     assert sorted(problem.path for problem in found.problems) == [
         "s.command_prefix",
@@ -267,10 +274,10 @@ def test_two_ways_to_pause_are_warned_about(raw: dict[str, Any], count: int) -> 
     assert [problem.severity for problem in found.problems] == [Severity.WARNING] * count
 
 
-def test_unknown_keys_are_told_by_the_caller_who_knows_all_backends() -> None:
+def test_unknown_keys_are_reported_by_the_caller_who_knows_all_backends() -> None:
     assert settings(qos_quantum=5) == DEFAULTS
-    assert "qos_quantum" not in SETTING_KEYS
-    assert plugin.setting_keys == SETTING_KEYS >= OTHER_KEYS
+    assert plugin.settings is SlurmSettings
+    assert "qos_quantum" not in keys_of(SlurmSettings)
 
 
 MISSING: list[tuple[dict[str, Any], str]] = [
@@ -282,7 +289,7 @@ MISSING: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("raw", "words"), MISSING)
-def test_a_host_without_the_program_is_told_by_its_name(raw: dict[str, Any], words: str) -> None:
+def test_a_host_without_the_program_is_an_error_with_its_name(raw: dict[str, Any], words: str) -> None:
     sentence = plugin.missing(settings(**raw))
     assert sentence.startswith(words)
     assert bool(sentence) == bool(words)

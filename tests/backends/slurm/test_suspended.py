@@ -30,7 +30,7 @@ def line(state: str, elapsed: int, suspended: str, start: int, job: int = 7) -> 
     return dated(f"a|ann|cpu=2,mem=5M|{state}|{elapsed}|{suspended}|{job}", start)
 
 
-def test_of_a_job_suspended_and_over_a_border_sacct_tells_on_which_side_it_was(node: HeadNode) -> None:
+def test_of_a_job_suspended_and_over_a_border_sacct_reports_on_which_side_it_was(node: HeadNode) -> None:
     crossing = dated("a|ann|cpu=2,mem=5M|RUNNING|3600|01:00:00|7", UNTIL - HOUR)
     inside = dated("a|ann|cpu=2,mem=5M|COMPLETED|50|00:00:10|7")
     before = dated("a|ann|cpu=2|COMPLETED|50|00:00:10|9", SINCE - HOUR)
@@ -110,7 +110,7 @@ def test_a_job_that_is_suspended_or_resumed_between_two_answers_counts_no_less(
     assert node.backend().usage(MAY).accounts["a"].total["cpu"] == 2 * HOUR
 
 
-def test_where_sacct_does_not_tell_the_answer_is_unknown(node: HeadNode) -> None:
+def test_where_sacct_does_not_report_it_the_answer_is_unknown(node: HeadNode) -> None:
     crossing = dated("a|ann|cpu=2,mem=5M|RUNNING|3600|01:00:00|7", UNTIL - HOUR)
     node.rules(Rule("--truncate", stdout=GOOD))
     node.answer("sacct", text(crossing))
@@ -118,7 +118,7 @@ def test_where_sacct_does_not_tell_the_answer_is_unknown(node: HeadNode) -> None
         node.backend().usage(MAY)
 
 
-def test_where_sacct_does_not_tell_of_the_time_before_the_answer_is_unknown(node: HeadNode) -> None:
+def test_where_sacct_does_not_report_the_time_before_the_answer_is_unknown(node: HeadNode) -> None:
     started = SINCE - HOUR
     node.answer("sacct", text(line("SUSPENDED", HOUR, "20-00:00:00", started)))
     node.rules(

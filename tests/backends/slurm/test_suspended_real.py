@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Jobs that are suspended now, in the months of their lives, as the real SLURM tells of them."""
+"""Jobs that are suspended now, in the months of their lives, as the real SLURM reports them."""
 
 from __future__ import annotations
 

@@ -39,11 +39,11 @@ def node(tmp_path: Path) -> HeadNode:
     return HeadNode(tmp_path, programs=("sacct",))
 
 
-Told = Callable[..., Usage]
+UsageOf = Callable[..., Usage]
 
 
 @pytest.fixture
-def told(node: HeadNode) -> Told:
+def usage_of(node: HeadNode) -> UsageOf:
     """The usage that the backend makes of these lines; those without times are dated."""
 
     def usage(*lines: str, query: UsageQuery = MAY) -> Usage:
@@ -77,8 +77,8 @@ def test_without_a_cluster_name_it_is_the_cluster_of_slurm_conf(node: HeadNode) 
     assert "=Account,User,AllocTRES,State" in call
 
 
-def test_seconds_times_tres_are_summed_by_account_and_user(told: Told) -> None:
-    usage = told(
+def test_seconds_times_tres_are_summed_by_account_and_user(usage_of: UsageOf) -> None:
+    usage = usage_of(
         "a|ann|billing=2,cpu=2,mem=1000M,node=1|COMPLETED|100|00:00:00|1",
         "a|ann|billing=2,cpu=2,mem=1000M,node=1|FAILED|11|00:00:00|2",
         "a|bob|billing=1,cpu=1,gres/gpu=2,gres/gpu:a100=2,mem=2G,node=1|TIMEOUT|10|00:00:00|3",
@@ -94,8 +94,8 @@ def test_seconds_times_tres_are_summed_by_account_and_user(told: Told) -> None:
     assert (usage.records, usage.scale, usage.live) == (4, 60, ())
 
 
-def test_names_are_folded_as_in_the_snapshot(told: Told) -> None:
-    usage = told("Proj|Ann|cpu=1|COMPLETED|1|00:00:00|1", "proj|ann|cpu=1|COMPLETED|2|00:00:00|2")
+def test_names_are_folded_as_in_the_snapshot(usage_of: UsageOf) -> None:
+    usage = usage_of("Proj|Ann|cpu=1|COMPLETED|1|00:00:00|1", "proj|ann|cpu=1|COMPLETED|2|00:00:00|2")
     assert usage.accounts == {"proj": AccountUsage({"cpu": 3}, {"ann": {"cpu": 3}})}
 
 
@@ -116,13 +116,13 @@ AMOUNTS = {
 
 
 @pytest.mark.parametrize("text", AMOUNTS)
-def test_amounts_are_whole_and_memory_is_in_mebibytes(told: Told, text: str) -> None:
-    usage = told(f"a|ann|{text}|COMPLETED|1|00:00:00|1")
+def test_amounts_are_whole_and_memory_is_in_mebibytes(usage_of: UsageOf, text: str) -> None:
+    usage = usage_of(f"a|ann|{text}|COMPLETED|1|00:00:00|1")
     assert usage.accounts["a"] == AccountUsage(AMOUNTS[text], {"ann": AMOUNTS[text]})
 
 
-def test_what_pends_counts_nothing_and_what_runs_is_named(told: Told) -> None:
-    usage = told(
+def test_what_pends_counts_nothing_and_what_runs_is_named(usage_of: UsageOf) -> None:
+    usage = usage_of(
         "a|ann|cpu=4|PENDING|0|00:00:00|1",
         "a|ann|cpu=4|RUNNING|10|00:00:00|2",
         "a|ann|cpu=2|SUSPENDED|5|1-00:00:01|3",
@@ -136,29 +136,29 @@ def test_what_pends_counts_nothing_and_what_runs_is_named(told: Told) -> None:
     )
 
 
-def test_time_in_suspension_counts_for_what_was_kept_where_alloctres_counts(told: Told) -> None:
+def test_time_in_suspension_counts_for_what_was_kept_where_alloctres_counts(usage_of: UsageOf) -> None:
     line = "a|ann|cpu=2,mem=10M,gres/gpu=1|COMPLETED|100|1-00:01:40|1"
-    assert told(line).accounts["a"].total == {"cpu": 200, "mem": 1000, "gres/gpu": 100}
+    assert usage_of(line).accounts["a"].total == {"cpu": 200, "mem": 1000, "gres/gpu": 100}
     kept_s = 100 + 86_500
     expected = {"cpu": 200, "mem": 10 * kept_s, "gres/gpu": kept_s}
-    assert told(line, query=GIVEN).accounts["a"].total == expected
+    assert usage_of(line, query=GIVEN).accounts["a"].total == expected
 
 
-def test_jobs_without_an_account_are_nobodys_and_yet_an_answer(told: Told) -> None:
-    usage = told("|1000|cpu=1|COMPLETED|5|00:00:00|1")
+def test_jobs_without_an_account_count_for_no_user_and_are_an_answer(usage_of: UsageOf) -> None:
+    usage = usage_of("|1000|cpu=1|COMPLETED|5|00:00:00|1")
     assert (usage.accounts, usage.records) == ({}, 1)
 
 
-def test_jobs_that_ran_without_tres_count_nothing_and_are_told(
-    told: Told, caplog: pytest.LogCaptureFixture
+def test_jobs_that_ran_without_tres_count_nothing_and_are_logged(
+    usage_of: UsageOf, caplog: pytest.LogCaptureFixture
 ) -> None:
-    usage = told("a|ann||COMPLETED|5|00:00:00|1", "a|ann||PENDING|0|00:00:00|2", query=GIVEN)
+    usage = usage_of("a|ann||COMPLETED|5|00:00:00|1", "a|ann||PENDING|0|00:00:00|2", query=GIVEN)
     assert usage.accounts["a"].total == {}
     assert "no AllocTRES for some jobs that ran, most of them (5 s) in account a" in caplog.text
 
 
-def test_no_line_is_no_record_after_a_second_look(told: Told, node: HeadNode) -> None:
-    usage = told()
+def test_no_line_is_no_record_after_a_second_read(usage_of: UsageOf, node: HeadNode) -> None:
+    usage = usage_of()
     assert (usage.records, usage.accounts) == (0, {})
     assert len(node.calls()) == 2
 
@@ -180,20 +180,22 @@ def test_a_month_that_is_still_to_come_is_not_asked_for_twice(node: HeadNode) ->
     assert len(node.calls()) == 1
 
 
-def test_many_kinds_of_jobs_are_folded_and_lose_nothing(told: Told, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_kinds_of_jobs_are_folded_and_lose_nothing(
+    usage_of: UsageOf, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(tally, "FOLD_AT", 3)
     lines = [f"a{n % 4}|u{n % 5}|cpu={n % 7}|RUNNING|1|00:00:01|{n}" for n in range(500)]
-    usage = told(*lines, query=GIVEN)
+    usage = usage_of(*lines, query=GIVEN)
     assert sum(a.total["cpu"] for a in usage.accounts.values()) == sum(n % 7 for n in range(500))
     assert sum(len(a.users) for a in usage.accounts.values()) == 20
     assert len(usage.live) == sum(1 for n in range(500) if n % 7)
 
 
 def test_live_jobs_are_named_up_to_a_bound(
-    told: Told, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    usage_of: UsageOf, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(tally, "LIVE_KEPT", 2)
-    usage = told(*(f"a|ann|cpu=1|RUNNING|1|00:00:00|{n}" for n in range(5)))
+    usage = usage_of(*(f"a|ann|cpu=1|RUNNING|1|00:00:00|{n}" for n in range(5)))
     assert [job.id for job in usage.live] == ["0", "1"]
     assert usage.accounts["a"].total == {"cpu": 5}
     assert "3 live jobs beyond 2" in caplog.text
@@ -217,9 +219,9 @@ WHERE = {
 
 
 @pytest.mark.parametrize("where", WHERE)
-def test_jobs_are_cut_at_the_borders_of_the_month(told: Told, where: str) -> None:
+def test_jobs_are_cut_at_the_borders_of_the_month(usage_of: UsageOf, where: str) -> None:
     start, elapsed, share = WHERE[where]
-    usage = told(
+    usage = usage_of(
         dated(f"a|ann|cpu=2,mem=5M|COMPLETED|{elapsed}|00:00:00|1", start),
         dated(f"b|ann|cpu=2|RUNNING|{elapsed}|00:00:00|2", start),
     )
@@ -230,11 +232,11 @@ def test_jobs_are_cut_at_the_borders_of_the_month(told: Told, where: str) -> Non
     ]
 
 
-def test_times_are_understood_in_the_form_of_the_emulator_too(told: Told) -> None:
-    """In the hour that the clock repeats nobody can tell which one is meant."""
+def test_times_are_understood_in_the_form_of_the_emulator_too(usage_of: UsageOf) -> None:
+    """In the hour that the clock repeats it is unknown which one is meant."""
     line = "a|ann|cpu=1|COMPLETED|7200|00:00:00|1"
-    assert told(dated(line, "2026-05-31T23:00:00")).accounts["a"].total == {"cpu": HOUR}
-    assert told(dated(line, "2026-04-30T23:30:00")).accounts["a"].total == {"cpu": 1.5 * HOUR}
+    assert usage_of(dated(line, "2026-05-31T23:00:00")).accounts["a"].total == {"cpu": HOUR}
+    assert usage_of(dated(line, "2026-04-30T23:30:00")).accounts["a"].total == {"cpu": 1.5 * HOUR}
 
 
 def test_the_reference_leaves_out_the_last_second(node: HeadNode) -> None:
@@ -277,11 +279,11 @@ FOREIGN = {
 @pytest.mark.parametrize("kind", FOREIGN)
 @pytest.mark.parametrize("where", ["first", "last"])
 def test_a_line_that_was_not_asked_for_makes_the_whole_answer_unknown(
-    told: Told, kind: str, where: str
+    usage_of: UsageOf, kind: str, where: str
 ) -> None:
     good = [GOOD.strip()] * 3
     with pytest.raises(ParseError) as error:
-        told(*([FOREIGN[kind], *good] if where == "first" else [*good, FOREIGN[kind]]))
+        usage_of(*([FOREIGN[kind], *good] if where == "first" else [*good, FOREIGN[kind]]))
     assert error.value.line == FOREIGN[kind]
     assert error.value.retryable
 
@@ -322,7 +324,7 @@ def test_an_end_with_an_error_after_rows_makes_the_answer_unknown(
     ("lines", "said"),
     [(1000, "after 1000 lines: no word why"), (1, "after 1 line: no word"), (0, ": no output")],
 )
-def test_an_end_without_a_word_is_told_with_the_lines_before_it(
+def test_an_end_without_a_word_is_reported_with_the_lines_before_it(
     node: HeadNode, lines: int, said: str
 ) -> None:
     node.rules(Rule("sacct", code=1, stdout=GOOD * lines))
@@ -330,7 +332,7 @@ def test_an_end_without_a_word_is_told_with_the_lines_before_it(
         node.backend().usage(MAY)
 
 
-def test_without_sacct_the_operator_is_told(tmp_path: Path) -> None:
+def test_without_sacct_the_error_names_it(tmp_path: Path) -> None:
     with pytest.raises(CommandMissing, match=r"cannot start `.*/sacct`"):
         HeadNode(tmp_path, programs=()).backend().usage(MAY)
 
@@ -353,7 +355,7 @@ def test_the_command_for_one_account_is_a_line_for_a_shell(node: HeadNode, prefi
     assert node.calls() == []
 
 
-def test_single_jobs_are_told_run_by_run_as_those_that_live(node: HeadNode) -> None:
+def test_single_jobs_are_read_run_by_run_as_those_that_live(node: HeadNode) -> None:
     """Else what one run has lost hides behind what another counts."""
     lines = (
         dated("a|ann|cpu=2|NODE_FAIL|10|00:00:00|7"),

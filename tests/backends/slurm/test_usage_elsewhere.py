@@ -218,7 +218,7 @@ def test_where_there_is_no_date_behind_the_prefix_it_is_said_and_the_answer_used
 ) -> None:
     node = container('#!/bin/sh\n[ "$3" = date ] && exit 127\nexec "$@"\n')
     assert node.backend({"command_prefix": [str(node.bin / "into")]}).usage(MAY).records == 1
-    assert "does not tell whether Europe/Tallinn is known there" in caplog.text
+    assert "does not show whether Europe/Tallinn is known there" in caplog.text
 
 
 # The emulator ---------------------------------------------------------------------------------------
@@ -228,7 +228,7 @@ NODE_HOUR = {"billing": 64, "cpu": 64, "gres/gpu": 4, "mem": 524_288, "node": 1}
 
 
 @pytest.mark.parametrize("source", list(UsageSource))
-def test_the_emulator_tells_what_was_used(on_emulator: Connect, source: UsageSource) -> None:
+def test_the_emulator_reports_what_was_used(on_emulator: Connect, source: UsageSource) -> None:
     backend = on_emulator()
     assert not [o for o in backend.apply([account("a1"), join("a1", "ann"), join("a1", "bob")]) if o.error]
     if not backend.usage(UsageQuery(Month(2026, 5))).records:

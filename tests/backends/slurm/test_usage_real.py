@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What was used, as the real SLURM tells it: jobs of every kind, put into its database for months of every kind."""
+"""What was used, as the real SLURM reports it: jobs of every kind, put into its database for months of every kind."""
 
 from __future__ import annotations
 
@@ -205,7 +205,7 @@ def test_without_a_name_it_is_the_cluster_of_slurm_conf(usage_of: UsageOf, on_sl
     assert unnamed.usage(month("2026-05")) == usage_of(month("2026-05"))
 
 
-def test_single_jobs_are_told_run_by_run(backend: SlurmBackend) -> None:
+def test_single_jobs_are_read_run_by_run(backend: SlurmBackend) -> None:
     found = backend.job_uses(month("2026-05"), ["5000001", "6000000", "77"])
     runs = [job for job in found if job.id == "5000001"]
     assert sorted(job.seconds for job in runs) == [3600, 2 * 3600, 3 * 3600]
@@ -218,9 +218,9 @@ def test_the_command_for_one_account_shows_the_jobs_that_make_the_figure(
     slurm_with_jobs: SlurmCluster, backend: SlurmBackend, usage_of: UsageOf
 ) -> None:
     line = backend.usage_command(month("2026-03", TALLINN), "border")
-    shown = slurm_with_jobs.ask("sh", "-c", line).splitlines()
-    assert {row.split("|")[1] for row in shown} == {"ann"}
-    seconds = sum(int(row.split("|")[4]) for row in shown)
+    rows = slurm_with_jobs.ask("sh", "-c", line).splitlines()
+    assert {row.split("|")[1] for row in rows} == {"ann"}
+    seconds = sum(int(row.split("|")[4]) for row in rows)
     assert seconds == usage_of(month("2026-03", TALLINN)).accounts["border"].total["node"]
 
 

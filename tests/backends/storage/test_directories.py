@@ -64,11 +64,11 @@ def test_owner_group_mode_and_a_file_that_the_group_may_write(world: World, proj
     script = "umask 0077; mkdir sub; : > sub/file; stat -c %g:%a sub sub/file"
     for folder in (world.folder, projects):
         folder.chmod(0o755)
-    shown = subprocess.run(
+    found = subprocess.run(
         ["sh", "-c", script], cwd=projects / "hpc_a", user=30001, group=30001, extra_groups=[GID],
         capture_output=True, text=True, check=True, timeout=30,
     ).stdout.split()  # fmt: skip
-    assert shown == [f"{GID}:2770", f"{GID}:660"]
+    assert found == [f"{GID}:2770", f"{GID}:660"]
 
 
 def test_the_project_id_is_given_before_the_name_and_then_limited(world: World, projects: Path) -> None:
@@ -163,7 +163,7 @@ def test_no_link_is_followed(world: World, projects: Path, tmp_path: Path) -> No
     (projects / ".hpc_b.new").symlink_to(away)
     (projects / "hpc_c").touch()
     (projects / "hpc_d").mkdir()
-    found = directories.standing(str(projects), ["hpc_a", "hpc_b", "hpc_c", "hpc_d"])
+    found = directories.taken_places(str(projects), ["hpc_a", "hpc_b", "hpc_c", "hpc_d"])
     assert found == {
         "hpc_a": "it is a symbolic link, which is not followed", "hpc_c": "it is no folder", "hpc_d": "",
     }  # fmt: skip

@@ -247,7 +247,7 @@ def test_the_stand_in_keeps_no_soft_limit_above_the_hard_one_as_xfs(world: World
     assert world.kept("xfs") == {"/xfs": {"ann": {}}}
 
 
-def test_commands_are_shown_as_a_shell_takes_them(world: World) -> None:
+def test_commands_are_printed_as_a_shell_takes_them(world: World) -> None:
     assert world.head_node().commands(xfs(world)) == (
         "xfs_quota -x -c 'limit -u bsoft=9g bhard=10g isoft=900 ihard=1000 ann' /xfs",
     )

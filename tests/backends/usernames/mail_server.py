@@ -52,7 +52,7 @@ class _Talk(socketserver.StreamRequestHandler):
             self.desk.mails.append(message_from_bytes(b"".join(lines), policy=policy.default))
             return "250 kept"
         if word == "RCPT" and "refused" in line:
-            return "550 nobody of that name"
+            return "550 no user of that name"
         return "235 welcome" if word == "AUTH" else "250 fine"
 
     def _say(self, words: str) -> None:

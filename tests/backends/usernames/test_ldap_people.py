@@ -51,7 +51,7 @@ def test_a_person_is_found_by_login_by_our_mark_by_mail_and_by_uid_in_this_order
     assert backend.find(user) == "bylogin"
 
 
-def test_an_entry_that_may_be_somebody_elses_is_not_taken(ldap: Connect, looker: Looker) -> None:
+def test_an_entry_that_may_be_another_persons_is_not_taken(ldap: Connect, looker: Looker) -> None:
     backend = ldap(waldur_username_attribute="employeeNumber")
     looker.add_user("one", 5000, mail="shared@example.org")
     looker.add_user("two", 5001, mail="shared@example.org")
@@ -91,12 +91,12 @@ def test_a_name_that_a_user_or_a_group_has_is_not_given_again(ldap: Connect, loo
 def test_another_agent_that_takes_the_name_first_costs_one_round(ldap: Connect, tmp_path: Path) -> None:
     other = ldap()
 
-    def meanwhile() -> frozenset[str]:
+    def taken_in_between() -> frozenset[str]:
         """Asked for when names were just looked at: the other agent makes its user now."""
         other.make(person(2))
         return frozenset()
 
-    assert ldap(context=UsernameContext("o", tmp_path, {}, meanwhile)).make(person(1)) == "jsmith2"
+    assert ldap(context=UsernameContext("o", tmp_path, {}, taken_in_between)).make(person(1)) == "jsmith2"
     assert other.find(person(2)) == "jsmith"
 
 
@@ -126,7 +126,7 @@ def test_what_a_crash_left_half_made_is_finished_under_the_same_name_and_number(
 
 
 def test_a_made_person_whose_name_waldur_never_heard_of_is_found_again(ldap: Connect) -> None:
-    """Nothing but our mark tells who it is: no mail, another login."""
+    """Only our mark says who it is: no mail, another login."""
     assert ldap().make(person()) == "jsmith"
     assert ldap().find(person()) == "jsmith"
     assert ldap().find(person(2)) == ""
@@ -144,7 +144,7 @@ def test_groups_of_names_hold_the_dn(ldap: Connect, looker: Looker) -> None:
     assert (group.all("member"), group.all("memberUid")) == ((f"uid=jsmith,ou=People,{BASE}",), ("jsmith",))
 
 
-def test_access_groups_are_joined_and_a_missing_one_is_told(
+def test_access_groups_are_joined_and_a_missing_one_is_logged(
     ldap: Connect, looker: Looker, caplog: pytest.LogCaptureFixture
 ) -> None:
     looker.add_group("vpn", 5000)

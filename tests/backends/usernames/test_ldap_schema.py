@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
+from agent.config.keys import keys_of
 from agent.config.model import Severity
 from backends.usernames.candidates import FORMATS
 from backends.usernames.ldap import schema
-from backends.usernames.ldap.schema import LdapSchema, LdapSettings, WelcomeMailSchema
+from backends.usernames.ldap.schema import LdapSettings, WelcomeMail
 
 REQUIRED = {
     "uri": "ldaps://ldap.example.org", "bind_dn": "cn=agent", "bind_password": "s3cret", "base_dn": "dc=example,dc=org",
@@ -48,9 +49,9 @@ def test_defaults_are_those_of_the_reference() -> None:
 
 
 def test_a_null_is_not_given() -> None:
-    optional = set(LdapSchema().fields) - set(REQUIRED)
+    optional = keys_of(LdapSettings).keys() - set(REQUIRED)
     assert parse(**dict.fromkeys(optional)) == parse()
-    mail = dict.fromkeys(set(WelcomeMailSchema().fields) - set(MAIL))
+    mail = dict.fromkeys(keys_of(WelcomeMail).keys() - set(MAIL))
     assert parse(welcome_email={**MAIL, **mail}) == parse(welcome_email=MAIL)
     assert parse(access_groups=[{"name": "vpn", "attribute": None}]) == parse(access_groups=[{"name": "vpn"}])
 

@@ -84,7 +84,7 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_what_keeps_us_out_is_an_outage_and_tells_no_secret(
+def test_what_keeps_us_out_is_an_outage_without_a_secret_in_it(
     slapd: Slapd, fault: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)

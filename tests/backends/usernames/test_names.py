@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Usernames made of names: formats, folding, collisions, and what nobody may be called."""
+"""Usernames made of names: formats, folding, collisions, and names that are not allowed."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def test_whatever_people_are_called_their_usernames_can_be_used(
         "*",
     ],
 )
-def test_names_that_nobody_can_have(name: str) -> None:
+def test_names_that_no_person_can_have(name: str) -> None:
     assert posix_problem(name)
 
 
@@ -153,7 +153,7 @@ def test_names_that_people_can_have(name: str) -> None:
     assert posix_problem(name) == ""
 
 
-def test_words_of_sacctmgr_are_nobodys_name() -> None:
+def test_words_of_sacctmgr_are_no_names() -> None:
     assert RESERVED <= NEVER
 
 

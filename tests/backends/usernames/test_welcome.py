@@ -93,7 +93,7 @@ def test_html_escapes_what_people_call_themselves(server: MailServer, mail: Sett
     assert "<body>&lt;b&gt;&amp;</body>" in seen.get_content()
 
 
-def test_nobody_writes_headers_of_their_own(server: MailServer, mail: Settings) -> None:
+def test_no_text_adds_headers(server: MailServer, mail: Settings) -> None:
     user = person(
         first="John\r\nBcc: all@example.org", last="\nX-Evil: 1\x0b\u2028Y: 2", email="john@example.org"
     )
@@ -172,12 +172,12 @@ def test_a_server_without_tls_gets_nothing_unless_the_site_says_so(mail: Setting
         assert len(server.mails) == 1
 
 
-def test_nobody_without_an_address_gets_a_mail(server: MailServer, mail: Settings) -> None:
+def test_without_an_address_no_mail_is_sent(server: MailServer, mail: Settings) -> None:
     send(mail(), person(email=""))
     assert server.heard == []
 
 
-def test_a_new_user_is_told_the_password_that_is_in_the_directory_and_no_log(
+def test_a_new_user_is_sent_the_password_that_is_in_the_directory_and_no_log(
     ldap: Connect, looker: Looker, server: MailServer, certificate: Path, tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
 ) -> None:  # fmt: skip
@@ -196,7 +196,7 @@ def test_a_new_user_is_told_the_password_that_is_in_the_directory_and_no_log(
     assert password not in caplog.text
 
 
-def test_a_mail_that_fails_costs_nobody_the_account(
+def test_a_mail_that_fails_costs_no_user_the_account(
     ldap: Connect, slapd: Slapd, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     section = {

@@ -14,7 +14,7 @@ if len(words) != 5 or words[0] != "-n" or words[2] != "-v":
     end(2, "Usage: setfattr {-n name} [-v value] [-h] file...\n")
 name, value, path = words[1], words[3], words[4]
 if led := load("swap").get(path):
-    # Somebody was faster: what was a folder when it was looked at is a link.
+    # Another process was faster: what was a folder when it was looked at is a link.
     os.rmdir(path)
     os.symlink(led, path)
 if not follows and os.path.islink(path):

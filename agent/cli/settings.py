@@ -1,0 +1,23 @@
+# SPDX-License-Identifier: MIT
+"""The settings of commands that start backends: judged together with these."""
+
+from __future__ import annotations
+
+import logging
+import os
+from pathlib import Path
+
+from agent.cli import options
+from agent.config.model import Settings
+from agent.run.service import configuration
+
+log = logging.getLogger(__name__)
+
+
+def load_settings(config_file: Path | None) -> Settings:
+    """Return the settings, with logs and Sentry set up as they say. Raises ConfigError with every problem."""
+    settings, warnings = configuration.usable(config_file, os.environ)
+    options.set_up(settings)
+    for warning in warnings:
+        log.warning("%s", warning)
+    return settings

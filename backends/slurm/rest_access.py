@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: MIT
+"""The way to slurmrestd: the keys of `rest_api`, with the reference's names and meanings, and the token.
+
+The token is read when it is needed, and again when slurmrestd refuses it: a JWT lives for minutes or hours, and
+another program renews its file. It goes into a header, and into nothing else.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from marshmallow import ValidationError
+
+from agent.config.field_types import Text, name_text, number
+from agent.config.findings import Findings
+from agent.config.keys import key, required
+from agent.config.reading import read
+from agent.config.secret import MASK
+from agent.config.unencrypted import leads_away
+from agent.core.errors import BackendError
+
+OLDEST_VERSION = 40
+USUAL_VERSION = "v0.0.43"
+UNIX = "unix://"
+# What `scontrol token` prints before the token.
+PRINTED = "SLURM_JWT="
+
+_VERSION = re.compile(r"v0\.0\.([0-9]{1,4})")
+_USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@-]{0,254}")
+
+
+class TokenMissing(BackendError):
+    """There is no token to log in with: an operator must act."""
+
+    of_host = True
+
+
+def _url(address: str) -> str:
+    try:
+        parts = urlsplit(address)
+        is_socket = parts.scheme == "unix" and not parts.netloc and parts.path not in ("", "/")
+        is_host = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        is_socket = is_host = False
+    if not (is_socket or (is_host and not parts.username)) or parts.query or parts.fragment:
+        raise ValidationError("write http://host:port, https://host:port or unix:///path")
+    return address
+
+
+def _version(text: str) -> str:
+    version = _VERSION.fullmatch(text)
+    if not version:
+        raise ValidationError(f"it is not a version; they read like {USUAL_VERSION}")
+    if int(version[1]) < OLDEST_VERSION:
+        raise ValidationError(
+            f"it cannot add accounts and users: v0.0.{OLDEST_VERSION} (SLURM 23.11) or later is needed. With an older "
+            "SLURM use `execution_mode: cli`"
+        )
+    return text
+
+
+def _user(name: str) -> str:
+    if not _USER.fullmatch(name):
+        raise ValidationError("it is not the name of a user")
+    return name
+
+
+# fmt: off
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestAccess:
+    """How slurmrestd is reached. The file comes before the variable."""
+
+    url: str = required("`http(s)://host:port` or `unix:///path`", of=Text(_url))
+    api_version: str = key(USUAL_VERSION, "the version of its API", of=Text(_version))
+    username: str = required("the user as whom the agent logs in", of=name_text(_user))
+    token_file: str = key("", "a file with the token (JWT)")
+    token_env: str = key("", "a variable with the token, such as `SLURM_JWT`")
+    verify_ssl: bool = key(True, "check TLS certificates")
+    timeout_s: float = key(30.0, "seconds for one request", name="timeout", of=number(above=0))
+
+    @property
+    def needs_token(self) -> bool:
+        """Return whether a token is sent. Without one, slurmrestd knows the user by the socket (rest_auth/local)."""
+        return bool(self.token_file or self.token_env)
+# fmt: on
+
+
+def read_access(section: object, path: str, findings: Findings) -> RestAccess | None:
+    """Return the way to slurmrestd; None where there is none. What is wrong with it is added to the findings."""
+    if not isinstance(section, Mapping):
+        findings.error(path, "is missing: `execution_mode: rest` needs its url and username")
+        return None
+    access = read(RestAccess, section, path, findings)
+    wrong = {problem.path for problem in findings.problems}
+    if leads_away(access.url, "http"):
+        words = "the token crosses the network unencrypted: put TLS in front of slurmrestd, and use https"
+        findings.warn(f"{path}.url", words)
+    is_known = wrong.isdisjoint(f"{path}.{name}" for name in ("url", "token_file", "token_env"))
+    if is_known and not (access.needs_token or access.url.startswith(UNIX)):
+        words = "there is no way to log in: give `token_file`, or `token_env` with the name of a variable (SLURM_JWT)"
+        findings.error(f"{path}.token_file", words)
+    if not access.verify_ssl:
+        findings.warn(f"{path}.verify_ssl", "TLS certificates are not checked: others may read the token")
+    return access
+
+
+class Token:
+    """The JWT of one way to slurmrestd."""
+
+    def __init__(self, access: RestAccess) -> None:
+        self._access = access
+        self._text = ""
+
+    def headers(self) -> dict[str, str]:
+        """Return the headers by which slurmrestd knows us. Raises TokenMissing."""
+        named = {"X-SLURM-USER-NAME": self._access.username}
+        if not self._access.needs_token:
+            return named
+        if not self._text:
+            self._text = self._read()
+        return {**named, "X-SLURM-USER-TOKEN": self._text}
+
+    def renew(self) -> bool:
+        """Read the token again. Return whether it is another one. Raises TokenMissing."""
+        before = self._text
+        self._text = self._read() if self._access.needs_token else ""
+        return self._text != before
+
+    def mask(self, text: str) -> str:
+        return text.replace(self._text, MASK) if self._text else text
+
+    def _read(self) -> str:
+        file, variable = self._access.token_file, self._access.token_env
+        place = f"rest_api.token_file {file}" if file else f"the variable {variable} (rest_api.token_env)"
+        try:
+            text = Path(file).read_text("ascii") if file else os.environ.get(variable, "")
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "strerror", None) or "it is not plain text"
+            raise TokenMissing(f"{place} cannot be read: {reason}") from error
+        token = text.strip().removeprefix(PRINTED)
+        if not token or not token.isascii() or not token.isprintable() or " " in token:
+            raise TokenMissing(f"{place} has no token: write one there (`scontrol token lifespan=SECONDS`)")
+        return token

@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: MIT
+"""Run the programs of another SLURM generation from a Debian root below one folder (`slurm-root.sh` makes it).
+
+A holder process keeps a mount namespace: the root, and in it the machine's own processes, devices, users and temporary
+files. Commands and servers enter it, so that nothing is left mounted when the holder has ended.
+"""
+
+import os
+import subprocess
+import tempfile
+from pathlib import Path
+
+from rig import processes
+from rig.parts import SLURM_COMMANDS, SLURM_ROOTS, SLURM_SUITES
+
+SHARED = ("/proc", "/dev", "/sys", "/etc/hosts", "/etc/passwd", "/etc/group")
+HOLD = """\
+root=$1; temporary=$2; shift 2
+for path; do mount --rbind "$path" "$root$path"; done
+mount -t tmpfs tmpfs "$root/mnt"
+mkdir -p "$root$temporary"
+mount --rbind "$temporary" "$root$temporary"
+exec chroot "$root" sh -c 'echo held; exec sleep infinity'
+"""
+WRAPPER = """\
+#!/bin/sh
+# Only temporary files are there inside.
+case $PWD in {temporary}/*) folder=$PWD ;; *) folder=/ ;; esac
+exec {enter} /usr/bin/{name} "$@"
+"""
+
+
+class SlurmRoot:
+    """The programs of one generation for one cluster, with a folder of wrappers that stand for its commands."""
+
+    def __init__(self, generation: str, folder: Path) -> None:
+        self.root = SLURM_ROOTS / SLURM_SUITES[generation]
+        self.bin = folder / "bin"
+        self._log = folder / "root.out"
+        self._holder: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Make the namespace and the wrappers; raises NeverCame."""
+        self._holder = processes.start(
+            [
+                *("unshare", "--mount", "--propagation", "private", "sh", "-euc", HOLD, "sh"),
+                *(str(self.root), tempfile.gettempdir(), *SHARED),
+            ],
+            log=self._log,
+            env=os.environ,
+        )
+        processes.wait_until(
+            "a root of SLURM", lambda: "held" in processes.tail(self._log), self._holder, self._log
+        )
+        self.bin.mkdir()
+        enter = " ".join(self.enter(Path('"$folder"')))
+        for name in SLURM_COMMANDS:
+            wrapper = self.bin / name
+            wrapper.write_text(WRAPPER.format(temporary=tempfile.gettempdir(), enter=enter, name=name))
+            wrapper.chmod(0o755)
+
+    def enter(self, folder: Path) -> list[str]:
+        """Return what runs a program inside, in a folder, when its path and arguments follow."""
+        if self._holder is None:
+            raise processes.RealPartError(f"the root {self.root} was not started")
+        return ["nsenter", f"--target={self._holder.pid}", "--mount", "--root", f"--wdns={folder}"]
+
+    def stop(self) -> None:
+        """End the namespace."""
+        processes.stop(self._holder)

@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: MIT
+"""Our programs without their imports, which take 1 to 3 s of processor time for each process: one process of a test
+run has imported them, and each program is a fork of it that takes over arguments, environment, folder and streams.
+
+A fork does what the program does from its first line on. What a process weighs, what it imports and what Python reads
+from the environment as it starts is asked of real starts, and each program is started for real by some test.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+
+from rig import fork_server, processes
+from rig.fork_server import NUMBER_BYTES, SIZE_BYTES
+
+# `_socket` and no more: importing `socket` takes as long as all the rest.
+CLIENT = """#!{python} -IS
+import _socket, os, sys
+words = [os.getcwd(), str(len(sys.argv) - 1), *sys.argv[1:], *(f"{{n}}={{v}}" for n, v in os.environ.items())]
+request = "\\0".join(words).encode("utf-8", "surrogateescape")
+streams = b"".join(n.to_bytes(4, sys.byteorder) for n in range(3))
+server = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
+server.connect({place!r})
+server.sendmsg([len(request).to_bytes({size}, "little")], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, streams)])
+server.sendall(request)
+server.recv({number})
+code = server.recv({number})
+os._exit(int.from_bytes(code, "little", signed=True) & 255 if code else 1)
+"""
+LEAN_CELERY = (
+    "tasks.queue.lean_celery:shut_out",
+    *(
+        "tasks.celery",
+        "celery.bin.celery",
+        "celery.apps.worker",
+        "celery.concurrency.prefork",
+        "kombu.transport.redis",
+    ),
+    *("tasks.sites", "tasks.orders", "tasks.membership", "tasks.report", "tasks.backfill", "tasks.drift"),
+    *("tasks.events", "tasks.queue.consumer", "backends.slurm.plugin"),
+)
+
+
+class WarmPython:
+    """A Python with modules imported already."""
+
+    def __init__(self, folder: Path, modules: Sequence[str], env: Mapping[str, str] | None = None) -> None:
+        # Works as `python` does for FILE, -m MODULE and -c SCRIPT.
+        self.program = folder / "python"
+        self._folder, self._modules, self._env = folder, modules, env or {}
+        self._place = folder / "socket"
+        self._server: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        self._folder.chmod(0o755)
+        client = CLIENT.format(
+            python=sys.executable, place=str(self._place), size=SIZE_BYTES, number=NUMBER_BYTES
+        )
+        self.program.write_text(client)
+        self.program.chmod(0o755)
+        log, env = self._folder / "log", {**os.environ, "PYTHONPATH": str(processes.REPOSITORY), **self._env}
+        command = [sys.executable, fork_server.__file__, str(self._place), *self._modules]
+        self._server = processes.start(command, log=log, env=env)
+        processes.wait_until("the warm Python", self._place.exists, self._server, log)
+
+    def stop(self) -> None:
+        processes.stop(self._server)
+
+    def popen(self, words: Sequence[str], *, log: Path, env: Mapping[str, str]) -> WarmProcess:
+        """Start what follows `python` on a command line, in the folder of its log."""
+        parts = [
+            str(log.parent),
+            str(len(words)),
+            *words,
+            *(f"{name}={value}" for name, value in env.items()),
+        ]
+        request = "\0".join(parts).encode("utf-8", "surrogateescape")
+        server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        server.connect(str(self._place))
+        with open(os.devnull, "rb") as nothing, log.open("ab") as output:
+            streams = [nothing.fileno(), output.fileno(), output.fileno()]
+            socket.send_fds(server, [len(request).to_bytes(SIZE_BYTES, "little")], streams)
+        server.sendall(request)
+        return WarmProcess(server)
+
+
+class WarmProcess:
+    """A fork, with the names of subprocess.Popen."""
+
+    def __init__(self, server: socket.socket) -> None:
+        self._server = server
+        self.pid = _read_number(server)
+        self.returncode: int | None = None
+
+    def poll(self) -> int | None:
+        if self.returncode is None and select.select([self._server], [], [], 0)[0]:
+            self.returncode = _read_number(self._server)
+            self._server.close()
+        return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int:
+        if self.returncode is None and not select.select([self._server], [], [], timeout)[0]:
+            raise subprocess.TimeoutExpired(f"process {self.pid}", timeout or 0)
+        code = self.poll()
+        assert code is not None
+        return code
+
+    def send_signal(self, number: int) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def terminate(self) -> None:
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+
+def _read_number(server: socket.socket) -> int:
+    answer = server.recv(NUMBER_BYTES)
+    if not answer:
+        raise processes.RealPartError("the warm Python has ended")
+    return int.from_bytes(answer, "little", signed=True)
+
+
+@cache
+def started(*modules: str, **env: str) -> WarmPython:
+    """Return the one of this test process that has imported these modules."""
+    folder = tempfile.TemporaryDirectory(prefix="warm-", ignore_cleanup_errors=True)
+    made = WarmPython(Path(folder.name), modules, env)
+    made.start()
+    atexit.register(folder.cleanup)
+    atexit.register(made.stop)
+    return made
+
+
+def of_workers() -> WarmPython:
+    """Return the one that has what a worker has, and no more: a process of a pool is replaced when it is too large."""
+    from tasks.queue import lean_celery
+
+    return started(*LEAN_CELERY, **lean_celery.MEMORY)
+
+
+def of_commands() -> WarmPython:
+    """Return the one that has what the commands of manage.py have."""
+    from agent.cli.main import COMMANDS
+
+    return started("tasks.events", "tasks.queue.inspection", *(module for module, _ in COMMANDS.values()))
+
+
+def python() -> str:
+    """Return what takes the place of `sys.executable` in the command of a script that uses the product."""
+    return str(of_workers().program)

@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: MIT
+"""An operator's site, and commands run in this process where that is enough."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import click
+import pytest
+
+from agent.cli.main import COMMANDS, cli, run
+from rig.emulator import emulated_cluster
+from simulator.server.waldur import SimulatedWaldur
+from simulator.world.seed import Scenario
+from tests.agent.cli.operator_site import Ended, OperatorSite
+
+Command = Callable[..., Ended]
+
+
+@pytest.fixture
+def waldur() -> Iterator[SimulatedWaldur]:
+    with SimulatedWaldur(scenario=Scenario(members_per_project=2)) as server:
+        yield server
+
+
+@pytest.fixture
+def site(
+    waldur: SimulatedWaldur, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, quick_emulator: Path
+) -> OperatorSite:
+    _, environment = emulated_cluster(tmp_path)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    return OperatorSite(waldur, tmp_path, environment, quick_emulator)
+
+
+@pytest.fixture
+def command(capsys: pytest.CaptureFixture[str]) -> Iterator[Command]:
+    """Runs a command line in this process. The loggers are as before when the test is over."""
+    root = logging.getLogger()
+    handlers, level = list(root.handlers), root.level
+    levels = {name: logging.getLogger(name).level for name in root.manager.loggerDict}
+
+    def start(*words: str) -> Ended:
+        capsys.readouterr()
+        _forget_help_options()
+        code = run([str(word) for word in words])
+        said = capsys.readouterr()
+        return Ended(code, said.out, said.err)
+
+    yield start
+    _forget_help_options()
+    logging.captureWarnings(False)
+    root.handlers, root.level = handlers, level
+    for name in root.manager.loggerDict:
+        logging.getLogger(name).setLevel(levels.get(name, logging.NOTSET))
+
+
+def _forget_help_options() -> None:
+    """click keeps a command's help option as its first context named it; docs/generate.py makes other contexts."""
+    for known in (cli, *(cli.get_command(click.Context(cli), name) for name in COMMANDS)):
+        if known is not None:
+            known._help_option = None

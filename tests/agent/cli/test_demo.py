@@ -1,0 +1,213 @@
+# SPDX-License-Identifier: MIT
+"""`demo`: ends with accounts in place, leaves nothing behind however it ends, and listens to this machine only."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import requests
+
+from simulator.demo.events import SYSTEM_FOLDERS
+from tests.agent.cli.demo_process import PARTS, DemoProcess, demo
+from tests.agent.cli.operator_site import PROGRAMS
+
+LOOPBACK = {"0100007F", "00000000000000000000000001000000"}
+# There is no redis-server here, so the embedded broker is taken.
+NO_REDIS = str(PROGRAMS)
+# Variables of a site's real agent, which a demo must not heed.
+OF_THE_SITE = {
+    "HTTP_PROXY": "http://127.0.0.1:1",
+    "SENTRY_DSN": "http://public@127.0.0.1:1/1",
+    "CELERY_BROKER_URL": "redis://127.0.0.1:1/0",
+    "WALDUR_SITE_AGENT_CONFIG": "/no/such/file.yaml",
+}
+
+
+@pytest.fixture
+def bare_python(tmp_path: Path) -> str:
+    """The interpreter of a virtual environment that has our packages but no programs."""
+    home = tmp_path / "bare"
+    version = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    (home / "bin").mkdir(parents=True)
+    (home / "lib" / version).mkdir(parents=True)
+    (home / "pyvenv.cfg").write_text((PROGRAMS.parent / "pyvenv.cfg").read_text())
+    (home / "lib" / version / "site-packages").symlink_to(PROGRAMS.parent / "lib" / version / "site-packages")
+    (home / "bin" / "python").symlink_to(Path(sys.executable).resolve())
+    return str(home / "bin" / "python")
+
+
+def without_mosquitto() -> Sequence[str]:
+    """Return what to put before a command that must find no mosquitto: /dev/null is mounted over the program."""
+    program = shutil.which("mosquitto", path=f"{os.environ['PATH']}:{SYSTEM_FOLDERS}")
+    if program is None:
+        return ()
+    hide = f'{shutil.which("mount")} --bind /dev/null {program} && exec "$@"'
+    return (str(shutil.which("unshare")), "--mount", "/bin/sh", "-c", hide, "sh") if os.geteuid() == 0 else ()
+
+
+@dataclass(frozen=True)
+class Demos:
+    """Demos that run at the same time: half of a demo is waiting, and the seconds of the suite are counted."""
+
+    once: DemoProcess
+    forever: DemoProcess
+    moab: DemoProcess
+
+
+@pytest.fixture(scope="module")
+def demos(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demos]:
+    once, forever, moab = (tmp_path_factory.mktemp(name) for name in ("once", "forever", "moab"))
+    with (
+        demo(once, "--once", "--json", **OF_THE_SITE) as first,
+        demo(forever, prefix=without_mosquitto(), PATH=NO_REDIS) as second,
+        demo(moab, "--backend", "moab", "--once", "--json") as third,
+    ):
+        yield Demos(first, second, third)
+
+
+def test_once_ends_by_itself_with_one_line_of_json(demos: Demos) -> None:
+    """Also where variables of the site's real agent stand: a proxy, a Sentry, a broker, a configuration."""
+    running = demos.once
+    assert running.ended() == 0, running.out() + running.err()
+    running.has_left_nothing()
+    (line,) = running.out().splitlines()
+    printed = json.loads(line)
+    assert set(printed) == {
+        *("ok", "faults", "orders", "seconds_per_order", "seconds_per_scene", "event_latency_s", "broker"),
+        "flower",
+    }
+    assert list(printed["seconds_per_scene"]) == ["members", "usage", "held", "approved"]
+    assert printed["event_latency_s"] > 0
+    assert (printed["ok"], printed["faults"], printed["orders"]) == (True, [], {"done": 5})
+    assert len(printed["seconds_per_order"]) == 5
+    assert all(seconds > 0 for seconds in printed["seconds_per_order"].values())
+    assert printed["flower"].startswith("http://127.0.0.1:")
+    assert "a_protein-folding" in running.err(), "the progress is on the other stream"
+    assert running.leftovers() == []
+
+
+def test_the_same_orders_go_to_a_stand_in_mam(demos: Demos) -> None:
+    running = demos.moab
+    assert running.ended() == 0, running.out() + running.err()
+    running.has_left_nothing()
+    printed = json.loads(running.out())
+    assert (printed["ok"], printed["faults"], printed["orders"]) == (True, [], {"done": 5})
+    assert list(printed["seconds_per_scene"]) == ["members", "usage", "held", "approved"]
+    assert "a_protein-folding" in running.err()
+
+
+def test_it_runs_until_ctrl_c_on_the_embedded_broker_and_without_mosquitto(demos: Demos) -> None:
+    running = demos.forever
+    running.said("Ctrl-C stops it all")
+    said = running.out()
+    password = flower_opens_with_its_password_only(said)
+    what_it_proposes_works(said)
+    assert any("valkey-server" in line for line in running.command_lines())
+    assert "5 orders went from Waldur through beat, valkey-server and the worker to sacctmgr" in said
+    if running.prefix or shutil.which("mosquitto", path=SYSTEM_FOLDERS) is None:
+        assert (
+            "mosquitto is not installed, so no MQTT events are shown: the orders arrived by polling." in said
+        )
+        assert not any(" bridge" in line for line in running.command_lines())
+    assert re.search(r" a_protein-folding cpu=120000 .*  members: \w+, \w+", said)
+    assert "0100007F" in running.listening() <= LOOPBACK
+    assert all(password not in line for line in running.command_lines()), "`ps` shows command lines"
+    running.process.send_signal(signal.SIGINT)
+    running.process.send_signal(signal.SIGINT)
+    assert running.ended() == 0
+    running.has_left_nothing()
+    assert running.out().endswith("\nstopping\n")
+    assert running.leftovers() == []
+
+
+def flower_opens_with_its_password_only(said: str) -> str:
+    """Return the password."""
+    flower = re.search(r"^Flower: (\S+) \(user demo, password (\S+)\)$", said, re.MULTILINE)
+    assert flower is not None
+    url, password = flower.groups()
+    assert requests.get(url, timeout=600).status_code == 401
+    assert requests.get(url, auth=("demo", "wrong"), timeout=600).status_code == 401
+    assert requests.get(url, auth=("demo", password), timeout=600).status_code == 200
+    return password
+
+
+def what_it_proposes_works(said: str) -> None:
+    """The pages are there, and the commands run when they are pasted into another shell."""
+    (activate,) = re.findall(r"^In another shell, paste `(\. \S+/activate)`, and try:$", said, re.MULTILINE)
+    tried = re.findall(r"^  (waldur-site-cluster [^#\n]*)", said, re.MULTILINE)
+    assert [line.split()[1] for line in tried] == ["approve", "status", "plan", "usage", "audit"]
+    pages = dict(re.findall(r"^(Status|Usage): file://(\S+)$", said, re.MULTILINE))
+    assert "waldur-site-cluster approve" in Path(pages["Status"]).read_text()
+    assert "a_protein-folding" in Path(pages["Usage"]).read_text()
+    shell = {"PATH": os.environ["PATH"], "LANG": "C.UTF-8"}
+    for line in (tried[1], *tried):
+        argv = ["/bin/sh", "-c", f"{activate} && {line}"]
+        done = subprocess.run(argv, env=shell, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        assert "Demo cluster" in done.stdout or "a_protein-folding" in done.stdout
+
+
+@pytest.mark.parametrize("parts", [(), PARTS], ids=["at its start", "with all parts"])
+def test_sigterm_leaves_nothing_behind(tmp_path: Path, parts: tuple[str, ...]) -> None:
+    with demo(tmp_path, "--once") as running:
+        running.said("starting the simulated Waldur")
+        running.has_started(*parts)
+        running.process.terminate()
+        assert running.ended() == 130
+        running.has_left_nothing()
+        assert "stopped before the end" in running.out()
+        assert running.leftovers() == []
+
+
+def test_sigkill_leaves_no_process_behind(tmp_path: Path) -> None:
+    """The kernel signals the children; a worker that carries out an order finishes it first."""
+    with demo(tmp_path) as running:
+        running.has_started(*PARTS)
+        running.process.kill()
+        assert running.ended() == -signal.SIGKILL
+        running.has_left_nothing()
+
+
+def test_without_the_emulator_it_says_so(tmp_path: Path, bare_python: str) -> None:
+    with demo(tmp_path, "--once", "--json", python=bare_python) as running:
+        assert running.ended() == 1
+        sentence = "the SLURM emulator is not installed: pip install 'waldur-site-cluster[demo]'"
+        assert f"error: {sentence}" in running.err()
+        assert json.loads(running.out())["faults"] == [sentence]
+        running.has_left_nothing()
+
+
+def test_an_emulator_that_does_not_work_is_reported_at_once(tmp_path: Path, bare_python: str) -> None:
+    broken = Path(bare_python).with_name("sacctmgr")
+    broken.write_text("import sys\nprint('sacctmgr: no such luck', file=sys.stderr)\nsys.exit(3)\n")
+    broken.chmod(0o755)
+    with demo(tmp_path, "--once", python=bare_python) as running:
+        assert running.ended() == 1
+        assert re.search(
+            r"error: `\S+/slurm-bin/sacctmgr .*` ended with 3: sacctmgr: no such luck", running.err()
+        )
+        running.has_left_nothing()
+
+
+def test_a_broker_that_does_not_start_is_reported_with_its_log(tmp_path: Path) -> None:
+    """A `redis-server` that is first on PATH and broken."""
+    (tmp_path / "bin").mkdir()
+    broken = tmp_path / "bin" / "redis-server"
+    broken.write_text("#!/bin/sh\necho 'no memory left' >&2\nexit 7\n")
+    broken.chmod(0o755)
+    with demo(tmp_path, "--once", PATH=f"{tmp_path / 'bin'}:/bin") as running:
+        assert running.ended() == 1
+        assert re.search(r"error: broker ended with 7; \S+/broker\.log says: no memory left", running.err())
+        assert "configuration and logs are in" in running.out()
+        assert len(running.leftovers()) == 1, "the log that was named is still there"
+        running.has_left_nothing()

@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: MIT
+"""A wheel holds all that the commands need, the simulated Waldur and the demo included; installed, it knows its own."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tomllib
+from pathlib import Path
+
+import pytest
+from setuptools import find_packages
+
+from tests.agent.cli.operator_site import REPOSITORY
+
+HOUSES = ("agent", "backends", "simulator", "tasks")
+
+
+def test_every_module_and_data_file_is_in_the_wheel() -> None:
+    built = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["tool"]["setuptools"]
+    packages = set(find_packages(str(REPOSITORY), include=built["packages"]["find"]["include"]))
+    assert {"simulator.demo", "simulator.server", "simulator.mam"} <= packages
+    shipped = {
+        file
+        for package in packages
+        for folder in [REPOSITORY / package.replace(".", "/")]
+        for pattern in ("*.py", *built["package-data"].get(package, ()))
+        for file in folder.glob(pattern)
+    }
+    files = {
+        file
+        for house in HOUSES
+        for file in (REPOSITORY / house).rglob("*")
+        if file.is_file() and "__pycache__" not in file.parts
+    }
+    assert files - shipped == set()
+
+
+def shell(*words: object) -> str:
+    done = subprocess.run([str(word) for word in words], capture_output=True, text=True, cwd="/", timeout=600)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The Python of an environment of its own with the wheel in it; dependencies are those of the tests."""
+    folder = tmp_path_factory.mktemp("wheel")
+    source = folder / "source"
+    for house in HOUSES:
+        shutil.copytree(REPOSITORY / house, source / house, ignore=shutil.ignore_patterns("__pycache__"))
+    for file in (
+        "pyproject.toml",
+        "README.md",
+        "LICENSE",
+        "beat_schedule.py",
+        "flowerconfig.py",
+        "manage.py",
+    ):
+        shutil.copy(REPOSITORY / file, source)
+    shell(
+        sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "-w", folder, source
+    )
+    (wheel,) = folder.glob("*.whl")
+    uv = Path(sys.executable).with_name("uv")
+    shell(uv, "venv", "-q", "--python", sys.executable, folder / "venv")
+    python = folder / "venv" / "bin" / "python"
+    shell(uv, "pip", "install", "-q", "--offline", "--no-deps", "--python", python, wheel)
+    (site_packages(python) / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    return python
+
+
+def site_packages(python: Path) -> Path:
+    return Path(shell(python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))").strip())
+
+
+def foreign(python: Path) -> list[str]:
+    code = (
+        "import json; from agent.host.packages import foreign_modules; print(json.dumps(foreign_modules()))"
+    )
+    found: list[str] = json.loads(shell(python, "-c", code))
+    return found
+
+
+def test_an_installed_wheel_runs_and_knows_its_files(installed: Path) -> None:
+    assert shell(installed.with_name("waldur-site-cluster"), "--version").startswith(
+        "waldur-site-cluster, version"
+    )
+    assert foreign(installed) == []
+
+
+def test_files_of_another_package_are_reported(installed: Path, tmp_path: Path) -> None:
+    """Another package with a folder `tasks` is unpacked over ours, and one with `backends` stands before it."""
+    folder = site_packages(installed)
+    other = folder / "other_tool-1.0.dist-info"
+    other.mkdir()
+    (other / "METADATA").write_text("Metadata-Version: 2.1\nName: other-tool\nVersion: 1.0\n")
+    (other / "RECORD").write_text("tasks/limits.py,,\n")
+    (folder / "tasks" / "limits.py").write_text("LIMIT = 1\n")
+    first = tmp_path / "backends" / "__init__.py"
+    first.parent.mkdir()
+    first.touch()
+    (folder / "first.pth").write_text(f"import sys; sys.path.insert(0, {str(tmp_path)!r})\n")
+    elsewhere, changed, shared = foreign(installed)
+    assert elsewhere.startswith(f"`import backends` leads to {first}, and not to ours in {folder}; install")
+    assert changed.startswith(f"tasks/limits.py in {folder} are not the files that were installed")
+    assert shared.startswith("tasks/limits.py belong to the package other-tool as well")

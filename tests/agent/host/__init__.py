@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: MIT
+"""Tests of the real parts themselves, and of facts about them."""

@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: MIT
+"""What `status` says of queues, workers, retries and beat of a cluster that runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rig.celery_process import CeleryProcess, environment
+from rig.processes import wait_until
+from rig.redis_server import RedisServer
+from rig.site import configuration
+from simulator.server.faults import Fault
+from simulator.server.waldur import SimulatedWaldur
+from simulator.world.records import OrderState
+from tests.agent.cli.operator_site import run_program
+from tests.tasks.conftest import Start
+from tests.tasks.emulated import EmulatedSlurm, settings
+
+
+@pytest.fixture
+def slurm(tmp_path: Path) -> EmulatedSlurm:
+    return EmulatedSlurm(tmp_path)
+
+
+def test_workers_queues_beat_and_the_next_try_of_an_order(
+    start: Start, config: Path, waldur: SimulatedWaldur, redis_server: RedisServer
+) -> None:
+    order = waldur.place_create_order(waldur.seed.project_uuids[0], "One", limits={"cpu": 10})
+    waldur.inject(Fault(method="POST", path="set_backend_id", status=503, times=None))
+    start("worker", "-n", "one@here", "-c", "1", minutes=5)
+    start("beat", minutes=5)
+    env = environment(config, redis_server.url)
+
+    seen: list[dict[str, Any]] = []
+
+    def is_seen() -> bool:
+        said = run_program("status", "--json", "-c", str(config), env=env)
+        seen.append(said.document())
+        return bool(seen[-1]["broker"]["scheduled"] and seen[-1]["offerings"][0]["stuck_orders"])
+
+    wait_until("the order to come back", is_seen)
+    found = seen[-1]
+    broker = found["broker"]
+    assert (broker["problem"], [w["name"] for w in broker["workers"]]) == ("", ["one@here"])
+    assert [(q["name"], q["workers"]) for q in broker["queues"]] == [("site.default", ["one@here"])]
+    assert len(broker["beats"]) == 1
+    (stuck,) = found["offerings"][0]["stuck_orders"]
+    assert (stuck["uuid"], stuck["result"]) == (order, "retry")
+    assert stuck["next_by"] == "a retry of order_process.poll on one@here"
+    assert stuck["next_try"] == broker["scheduled"][0]["due"]
+    doctor = run_program("doctor", "--json", "-c", str(config), env=env).document()
+    states = {each["check"]: each["state"] for each in doctor["checks"]}
+    asked = ("broker", "workers", "worker settings", "beat", "passes")
+    assert [states[name] for name in asked] == ["warning", "ok", "ok", "ok", "problem"]
+
+
+def test_the_workers_of_each_kind_of_broker_are_asked(broker_url: str, config: Path, tmp_path: Path) -> None:
+    env = environment(config, broker_url)
+    worker = CeleryProcess("worker", tmp_path / "worker.log", env, "-n", "one@here", "-c", "1").start()
+    try:
+        found = run_program("status", "--json", "-c", str(config), env=env).document()["broker"]
+    finally:
+        worker.stop()
+    assert found["problem"] == ""
+    assert found["workers"] == [{"name": "one@here", "processes": 1, "queues": ["site.default"]}]
+    assert [(q["name"], q["workers"]) for q in found["queues"]] == [("site.default", ["one@here"])]
+
+
+def test_doctor_opens_as_many_connections_to_redis_as_status(config: Path, redis_server: RedisServer) -> None:
+    redis_server.flush()
+    env = environment(config, redis_server.url)
+
+    def connections(command: str) -> int:
+        begun = _connections(redis_server)
+        run_program(command, "--json", "-c", str(config), env=env)
+        # The question before is one itself.
+        return _connections(redis_server) - begun - 1
+
+    assert connections("doctor") == connections("status") > 0
+
+
+def _connections(server: RedisServer) -> int:
+    said = server.command("INFO stats").decode()
+    return int(said.partition("total_connections_received:")[2].split()[0])
+
+
+def test_what_waited_for_the_end_of_a_pause_needs_no_event(
+    start: Start, slurm: EmulatedSlurm, waldur: SimulatedWaldur, redis_server: RedisServer, tmp_path: Path
+) -> None:
+    """Without beat and the bridge: `pause --off` has queued the pass."""
+    config = configuration(waldur, tmp_path, backend=settings(slurm), stomp_enabled=True)
+    env = environment(config, redis_server.url)
+    offering = waldur.seed.offering_uuid
+    assert run_program("pause", offering, "-c", str(config), env=env).code == 0
+    order = waldur.place_create_order(waldur.seed.project_uuids[0], "One", limits={"cpu": 10})
+    start("worker", "-c", "1")
+    assert run_program("pause", offering, "--off", "-c", str(config), env=env).code == 0
+    wait_until("the order is done", lambda: waldur.order(order).state is OrderState.DONE)

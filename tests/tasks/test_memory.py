@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: MIT
+"""A process of the pool stays small: after some passes with twenty orders each it is below 60 MB."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from rig import processes, worker_memory
+from rig.celery_process import environment
+from rig.processes import tail, wait_until
+from rig.redis_server import RedisServer
+from rig.site import configuration
+from rig.slurm_cluster import SlurmCluster
+from simulator.server.waldur import SimulatedWaldur
+from tasks.queue import lean_celery
+from tests.tasks.emulated import settings, variables
+
+LIMIT_MB = 60
+CELERY = Path(sys.executable).with_name("celery")
+
+
+def test_a_pool_process_is_below_its_limit_after_some_passes(
+    slurm: SlurmCluster, redis_server: RedisServer, tmp_path: Path
+) -> None:
+    weights = worker_memory.resident_after(slurm, redis_server, tmp_path, passes=3, limit_mb=LIMIT_MB)
+    assert len(weights) == 3
+    assert max(weight for _, weight in weights) < LIMIT_MB, weights
+
+
+def test_a_process_that_outgrows_its_limit_is_replaced(redis_server: RedisServer, tmp_path: Path) -> None:
+    with SimulatedWaldur() as waldur:
+        env = environment(configuration(waldur, tmp_path), redis_server.url)
+        ask = [sys.executable, "-c", "from tasks.app import app; print(app.conf.worker_max_memory_per_child)"]
+        said = subprocess.run(ask, env=env, capture_output=True, text=True, check=True, timeout=600).stdout
+    assert LIMIT_MB * 0.95 < int(said) * 1024 / 1e6 < LIMIT_MB
+
+
+def test_a_worker_carries_no_flower_also_after_a_restart(
+    slurm: SlurmCluster, redis_server: RedisServer, tmp_path: Path
+) -> None:
+    """Celery's command imports it into every worker. Same pid throughout: it is what systemd watches."""
+    redis_server.flush()
+    log = tmp_path / "worker.log"
+    with SimulatedWaldur() as waldur:
+        config = configuration(waldur, tmp_path, backend=settings(slurm))
+        env = environment(config, redis_server.url, variables(slurm))
+        worker = processes.start([str(CELERY), "-A", "tasks", "worker", "-c", "1"], log=log, env=env)
+        try:
+            for times in (1, 2):
+                wait_until("ready", lambda: tail(log, 10**9).count(" ready.") == times)  # noqa: B023
+                assert "celery -A tasks worker" in command_line(worker.pid)
+                mapped = Path(f"/proc/{worker.pid}/maps").read_text()
+                assert "tornado" not in mapped and "charset_normalizer" not in mapped
+                if times == 1:
+                    worker.send_signal(signal.SIGHUP)
+        finally:
+            processes.stop(worker, timeout_s=40)
+
+
+def test_a_worker_carries_nothing_that_colours_answers(tmp_path: Path) -> None:
+    with SimulatedWaldur() as waldur:
+        env = environment(configuration(waldur, tmp_path), "redis://127.0.0.1:1/0")
+        env[lean_celery.CALLED_AS] = "celery"
+        carried = {}
+        for module in ("tasks.queue.lean_celery", "celery"):
+            script = (
+                "import atexit, runpy, sys; atexit.register(lambda: print('pygments' in sys.modules)); "
+                f"sys.argv[1:] = ['--version']; runpy.run_module({module!r}, run_name='__main__')"
+            )
+            ask = [sys.executable, "-c", script]
+            said = subprocess.run(
+                ask, env=env, capture_output=True, text=True, check=True, timeout=600
+            ).stdout
+            carried[module] = said.splitlines()[-1]
+    assert carried == {"tasks.queue.lean_celery": "False", "celery": "True"}
+
+
+def command_line(pid: int) -> str:
+    return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
