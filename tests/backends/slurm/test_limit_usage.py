@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 import pytest
@@ -13,11 +12,11 @@ from backends.base import BackendContext, Scope
 from backends.slurm import parse
 from backends.slurm.backend import SlurmBackend
 from backends.slurm.plugin import plugin
+from rig.processes import wait_until
 from rig.slurm_cluster import SlurmCluster
 from tests.backends.slurm.stand_in import HeadNode, Rule
 
 TEXT = (Path(__file__).parent / "transcripts" / "22.05" / "assoc_mgr.txt").read_text()
-DEADLINE_S = 60
 
 
 @pytest.mark.parametrize("cluster", ["", "test", "TEST"])
@@ -61,16 +60,9 @@ def test_the_real_slurm_reports_what_an_account_has_used(
     slurm.ask("sacctmgr", "-i", "add", "account", "name=busy", "parent=root")
     slurm.ask("sacctmgr", "-i", "add", "user", "name=root", "account=busy")
     asked = Scope(parts=frozenset(), usage_of=frozenset({"busy", "nobody"}))
-    _eventually("the account is known to slurmctld", lambda: "busy" in backend.observe(asked).used)
+    wait_until("the account to be known to slurmctld", lambda: "busy" in backend.observe(asked).used)
     seen = backend.observe(asked)
     assert seen.complete == {Part.USAGE}
     assert set(seen.used) == {"busy"}
     assert set(seen.used["busy"].values()) == {0}
     assert {"cpu", "mem"} <= set(seen.used["busy"])
-
-
-def _eventually(what: str, holds: object) -> None:
-    deadline_s = time.monotonic() + DEADLINE_S
-    while not holds():  # type: ignore[operator]
-        assert time.monotonic() < deadline_s, what
-        time.sleep(0.2)
