@@ -20,23 +20,10 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
-from rig import fork_server, processes
-from rig.fork_server import NUMBER_BYTES, SIZE_BYTES
+from rig import processes
+from simulator import fork_server
+from simulator.fork_server import NUMBER_BYTES, SIZE_BYTES
 
-# `_socket` and no more: importing `socket` takes as long as all the rest.
-CLIENT = """#!{python} -IS
-import _socket, os, sys
-words = [os.getcwd(), str(len(sys.argv) - 1), *sys.argv[1:], *(f"{{n}}={{v}}" for n, v in os.environ.items())]
-request = "\\0".join(words).encode("utf-8", "surrogateescape")
-streams = b"".join(n.to_bytes(4, sys.byteorder) for n in range(3))
-server = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
-server.connect({place!r})
-server.sendmsg([len(request).to_bytes({size}, "little")], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, streams)])
-server.sendall(request)
-server.recv({number})
-code = server.recv({number})
-os._exit(int.from_bytes(code, "little", signed=True) & 255 if code else 1)
-"""
 LEAN_CELERY = (
     "tasks.queue.lean_celery:shut_out",
     *(
@@ -63,11 +50,7 @@ class WarmPython:
 
     def start(self) -> None:
         self._folder.chmod(0o755)
-        client = CLIENT.format(
-            python=sys.executable, place=str(self._place), size=SIZE_BYTES, number=NUMBER_BYTES
-        )
-        self.program.write_text(client)
-        self.program.chmod(0o755)
+        fork_server.write_client(self.program, self._place)
         log, env = self._folder / "log", {**os.environ, "PYTHONPATH": str(processes.REPOSITORY), **self._env}
         command = [sys.executable, fork_server.__file__, str(self._place), *self._modules]
         self._server = processes.start(command, log=log, env=env)

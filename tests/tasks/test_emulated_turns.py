@@ -10,6 +10,7 @@ import subprocess
 from pathlib import Path
 
 from rig import processes
+from rig.child_process import is_alive
 from rig.emulator import emulated_cluster
 from rig.processes import wait_until
 from simulator.demo import emulator
@@ -100,6 +101,32 @@ def test_a_change_named_like_a_read_is_alone(tmp_path: Path) -> None:
         assert not (tmp_path / "slurm.json").exists()
     assert change.wait(60) == 0
     assert "show" in (tmp_path / "slurm.json").read_text()
+
+
+def test_a_change_that_is_killed_has_changed_nothing(tmp_path: Path) -> None:
+    """By a time-out, for example: its fork ends with it, the state stays whole, and the next one has its turn."""
+    program, place, state = tmp_path / "writes", tmp_path / "socket", tmp_path / "slurm.json"
+    program.write_text(
+        f"import os, sys, time\nopen(os.environ[{emulator.STATE!r}], 'a').write(' and half')\n"
+        "print(os.getpid(), flush=True)\ntime.sleep(float(sys.argv[1]))\n"
+    )
+    emulator.write_clients(tmp_path / "bin", place, [program])
+    server = processes.start(emulator.server(place), log=tmp_path / "log", env=os.environ)
+    try:
+        wait_until("the emulator", place.exists, server, tmp_path / "log")
+        state.write_text("whole")
+        command, env = str(tmp_path / "bin" / program.name), {**os.environ, emulator.STATE: str(state)}
+        change = subprocess.Popen([command, "987"], env=env, stdout=subprocess.PIPE)
+        assert change.stdout
+        fork = int(change.stdout.readline())
+        change.kill()
+        change.communicate()
+        wait_until("the end of its fork", lambda: not is_alive(fork))
+        assert state.read_text() == "whole"
+        subprocess.run([command, "0"], env=env, check=True, stdout=subprocess.DEVNULL)
+        assert state.read_text() == "whole and half"
+    finally:
+        processes.stop(server)
 
 
 def locks() -> str:

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: MIT
-"""The process that `warm_python` starts. It imports modules, and forks for each client; the fork becomes the program
-that the client asks for. Stands alone: what it imported besides would weigh on each fork.
+"""Python programs without their imports, which take most of their processor time: one process has imported modules, and
+each program is a fork of it, which takes over arguments, environment, folder and streams of a small client. For the
+emulated SLURM of the demo, and for the tests.
 
-Run as a program. Arguments: its socket and what it imports, or calls (`module:function`).
+Run as a program it is that process. Arguments: its socket, which is there when it is ready, and what it imports, or
+calls (`module:function`). Stands alone: what it imported besides would weigh on each fork.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ import struct
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
@@ -30,16 +32,75 @@ CLONE_NEWNS = 0x20000
 LIBC = ctypes.CDLL(None, use_errno=True)
 SIZE_BYTES, NUMBER_BYTES = 8, 4
 """Of the length before a request; of a pid and then an exit code, which are the answers."""
+# `_socket` and no more: importing `socket` takes as long as all the rest.
+CLIENT = """#!{python} -IS
+import _socket, os, sys
+program = [*{words!r}, *sys.argv[1:]]
+words = [os.getcwd(), str(len(program)), *program, *(f"{{n}}={{v}}" for n, v in os.environ.items())]
+request = "\\0".join(words).encode("utf-8", "surrogateescape")
+streams = b"".join(n.to_bytes(4, sys.byteorder) for n in range(3))
+server = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
+os.chdir({folder!r})  # the path of a socket is of 107 bytes at most
+server.connect({name!r})
+server.sendmsg([len(request).to_bytes({size}, "little")], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, streams)])
+server.sendall(request)
+server.recv({number})
+code = server.recv({number})
+os._exit(int.from_bytes(code, "little", signed=True) & 255 if code else 1)
+"""
+
+
+def write_client(client: Path, place: Path, *words: str) -> None:
+    """Make a program that does, by the process that listens at `place`, what `python` does with these words (FILE, -m
+    MODULE, -c SCRIPT) and its own arguments after them.
+    """
+    text = CLIENT.format(
+        python=sys.executable,
+        words=words,
+        folder=str(place.parent),
+        name=place.name,
+        size=SIZE_BYTES,
+        number=NUMBER_BYTES,
+    )
+    client.write_text(text, encoding="utf-8")
+    client.chmod(0o755)
+
+
+def main(place: str, modules: Sequence[str], begin: Callable[[], None] = lambda: None) -> None:
+    """Serve; `begin` is called in each fork before its program is."""
+    for name in modules:
+        module, _, function = name.partition(":")
+        imported = importlib.import_module(module)
+        if function:
+            getattr(imported, function)()
+    gc.collect()
+    gc.freeze()
+    take_over(serve(place))
+    begin()
+    code = 0
+    try:
+        run()
+    except SystemExit as end:
+        if isinstance(end.code, str):
+            sys.stderr.write(f"{end.code}\n")
+        code = end.code if isinstance(end.code, int) else int(end.code is not None)
+    # What Python does at the end, but for taking its modules apart, which takes longest.
+    threading._shutdown()  # type: ignore[attr-defined]  # of CPython
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    os._exit(code & 255)
 
 
 def serve(place: str) -> socket.socket:
     """Fork for each client, and tell it how the fork ends; in the fork, return the client. The fork of a client that
     has gone, such as one that was killed, is killed.
     """
+    folder, name = os.path.split(place)
+    os.chdir(folder)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    listener.bind(f"{place}.new")
+    listener.bind(f"{name}.new")
     listener.listen(64)
-    os.rename(f"{place}.new", place)
+    os.rename(f"{name}.new", name)
     ended, wakes = os.pipe()
     os.set_blocking(wakes, False)
     signal.set_wakeup_fd(wakes)
@@ -96,14 +157,14 @@ def take_over(client: socket.socket) -> None:
     for number, stream in enumerate(streams):
         os.dup2(stream, number)
         os.close(stream)
-    sys.stdin = sys.__stdin__ = open(0, closefd=False)  # noqa: SIM115  these three are for life
-    sys.stdout = sys.__stdout__ = open(1, "w", buffering=1, closefd=False)  # noqa: SIM115
-    sys.stderr = sys.__stderr__ = open(2, "w", 1, errors="backslashreplace", closefd=False)  # noqa: SIM115
+    sys.stdin = open(0, closefd=False)  # noqa: SIM115  these three are for life
+    sys.stdout = open(1, "w", buffering=1, closefd=False)  # noqa: SIM115
+    sys.stderr = open(2, "w", 1, errors="backslashreplace", closefd=False)  # noqa: SIM115
     os.setsid()
     LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     os.chdir(folder)
     os.environ.clear()
-    os.environ.update(variable.split("=", 1) for variable in words[int(count) :])
+    os.environ.update(dict(variable.split("=", 1) for variable in words[int(count) :]))
     time.tzset()
     sys.argv = words[: int(count)]
     sys.orig_argv = [sys.executable, *sys.argv]
@@ -132,36 +193,13 @@ def run() -> None:
         case ["-c", script, *_]:
             del sys.argv[1]
             sys.path.insert(0, "")
-            exec(compile(script, "<string>", "exec"), vars(main))
+            exec(compile(script, "<string>", "exec"), vars(main))  # noqa: S102  what `python` does
         case [file, *_]:
             main.__file__ = file
             sys.path.insert(0, os.path.dirname(file))
-            exec(compile(Path(file).read_bytes(), file, "exec"), vars(main))
-
-
-def main(place: str, modules: Sequence[str]) -> None:
-    del sys.path[0]
-    for name in modules:
-        module, _, function = name.partition(":")
-        imported = importlib.import_module(module)
-        if function:
-            getattr(imported, function)()
-    gc.collect()
-    gc.freeze()
-    take_over(serve(place))
-    code = 0
-    try:
-        run()
-    except SystemExit as end:
-        if isinstance(end.code, str):
-            print(end.code, file=sys.stderr)
-        code = end.code if isinstance(end.code, int) else int(end.code is not None)
-    # What Python does at the end, but for taking its modules apart, which takes longest.
-    threading._shutdown()
-    atexit._run_exitfuncs()
-    sys.stdout.flush()
-    os._exit(code & 255)
+            exec(compile(Path(file).read_bytes(), file, "exec"), vars(main))  # noqa: S102
 
 
 if __name__ == "__main__":
+    del sys.path[0]
     main(sys.argv[1], sys.argv[2:])
