@@ -7,7 +7,9 @@ A missing part skips the tests that ask for it (see `parts`); for Redis a packag
 import os
 import tempfile
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -51,17 +53,32 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 @pytest.fixture(scope="session")
-def slurm_cluster(request: pytest.FixtureRequest) -> Iterator[SlurmCluster]:
+def slurm_clusters() -> Iterator[Callable[[str], SlurmCluster]]:
+    """The real SLURM of each generation in this test session, started when it is first asked for."""
+    with ExitStack() as stack:
+
+        @cache
+        def started(generation: str) -> SlurmCluster:
+            require("slurm")
+            if generation:
+                require(f"slurm-{generation}")
+            # Not pytest's own temporary folder: it is closed to other users, as whom slurmrestd runs.
+            made = tempfile.TemporaryDirectory(prefix="slurm-", ignore_cleanup_errors=True)
+            folder = Path(stack.enter_context(made))
+            folder.chmod(0o755)
+            cluster = _started_cluster(folder, generation)
+            stack.callback(cluster.stop)
+            return cluster
+
+        yield started
+
+
+@pytest.fixture(scope="session")
+def slurm_cluster(
+    request: pytest.FixtureRequest, slurm_clusters: Callable[[str], SlurmCluster]
+) -> SlurmCluster:
     """The real SLURM of this test session; use `slurm` unless you clean up yourself."""
-    require("slurm")
-    generation = getattr(request, "param", os.environ.get("SLURM_GENERATION", ""))
-    if generation:
-        require(f"slurm-{generation}")
-    # Not pytest's own temporary folder: it is closed to other users, whose rights some tests try.
-    with tempfile.TemporaryDirectory(prefix="slurm-", ignore_cleanup_errors=True) as folder:
-        cluster = _started_cluster(Path(folder), generation)
-        yield cluster
-        cluster.stop()
+    return slurm_clusters(getattr(request, "param", os.environ.get("SLURM_GENERATION", "")))
 
 
 def _started_cluster(folder: Path, generation: str) -> SlurmCluster:

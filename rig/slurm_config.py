@@ -78,6 +78,12 @@ StoragePass={database_password}
 StorageLoc=slurm_acct_db
 """
 
+# In both files; slurmrestd sends the tokens that it is given on to the servers, which check them by the key.
+TOKENS = """\
+AuthAltTypes=auth/jwt
+AuthAltParameters=jwt_key={folder}/jwt.key
+"""
+
 DATABASE_SQL = """\
 CREATE DATABASE slurm_acct_db;
 CREATE USER slurm@127.0.0.1 IDENTIFIED BY '{database_password}';
@@ -97,8 +103,10 @@ class SlurmSite:
     slurmdbd_port: int
     database_port: int
 
-    def write(self) -> None:
-        """Write every configuration file, the munge key and the database's first statements."""
+    def write(self, *, with_tokens: bool) -> None:
+        """Write every configuration file, the keys and the database's first statements. `with_tokens`: the servers
+        take JWT beside munge, which Debian 12 has no plugin for.
+        """
         values = {
             **vars(self),
             "host": socket.gethostname().partition(".")[0],
@@ -107,12 +115,16 @@ class SlurmSite:
             "gpus": NODE_GPUS,
             "database_password": secrets.token_hex(16),
         }
-        self._write("slurm.conf", SLURM_CONF.format_map(values), mode=0o644)
+        slurm, slurmdbd = SLURM_CONF, SLURMDBD_CONF
+        if with_tokens:
+            slurm, slurmdbd = slurm + TOKENS, slurmdbd + TOKENS
+            self._write("jwt.key", secrets.token_hex(32), mode=0o400)
+        self._write("slurm.conf", slurm.format_map(values), mode=0o644)
         for gpu in range(NODE_GPUS):
             self._write(f"gpu{gpu}", "", mode=0o644)
         gpus = f"{self.folder}/gpu[0-{NODE_GPUS - 1}]"
         self._write("gres.conf", f"AutoDetect=off\nName=gpu File={gpus}\n", mode=0o644)
-        self._write("slurmdbd.conf", SLURMDBD_CONF.format_map(values), mode=0o600)
+        self._write("slurmdbd.conf", slurmdbd.format_map(values), mode=0o600)
         self._write("database.sql", DATABASE_SQL.format_map(values), mode=0o600)
         self._write("munge.key", secrets.token_hex(64), mode=0o400)
 

@@ -24,8 +24,9 @@ from agent.config.secret import MASK
 from agent.config.unencrypted import leads_away
 from agent.core.errors import BackendError
 
-OLDEST_VERSION = 40
-USUAL_VERSION = "v0.0.43"
+# Of the versions of its API, v0.0.N: SLURM 23.11 has the first that can add accounts and users, 26.05 the last that the
+# agent was run on.
+OLDEST_VERSION, NEWEST_VERSION = 40, 45
 UNIX = "unix://"
 # What `scontrol token` prints before the token.
 PRINTED = "SLURM_JWT="
@@ -54,8 +55,10 @@ def _url(address: str) -> str:
 
 def _version(text: str) -> str:
     version = _VERSION.fullmatch(text)
+    if not text:
+        return text
     if not version:
-        raise ValidationError(f"it is not a version; they read like {USUAL_VERSION}")
+        raise ValidationError(f"it is not a version; they read like v0.0.{OLDEST_VERSION}")
     if int(version[1]) < OLDEST_VERSION:
         raise ValidationError(
             f"it cannot add accounts and users: v0.0.{OLDEST_VERSION} (SLURM 23.11) or later is needed. With an older "
@@ -76,7 +79,8 @@ class RestAccess:
     """How slurmrestd is reached. The file comes before the variable."""
 
     url: str = required("`http(s)://host:port` or `unix:///path`", of=Text(_url))
-    api_version: str = key(USUAL_VERSION, "the version of its API", of=Text(_version))
+    api_version: str = key("", "the version of its API, such as `v0.0.43`", of=Text(_version),
+        usual="the newest that slurmrestd has and the agent knows")
     username: str = required("the user as whom the agent logs in", of=name_text(_user))
     token_file: str = key("", "a file with the token (JWT)")
     token_env: str = key("", "a variable with the token, such as `SLURM_JWT`")

@@ -7,9 +7,11 @@ A module empties its cluster once; its tests then use names of their own, for a 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import partial
+from contextlib import ExitStack
+from functools import cache, partial
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,12 +22,15 @@ from backends.moab.backend import MoabBackend
 from backends.moab.plugin import plugin as moab_plugin
 from backends.slurm.backend import SlurmBackend
 from backends.slurm.plugin import plugin
-from rig.parts import require
+from rig.parts import SLURM_SUITES, require
 from rig.slurm_cluster import SlurmCluster
+from rig.slurmrestd import Slurmrestd
 from simulator.mam.install import StandIn
 from tests.backends import emulator_rest
 
 Connect = Callable[..., SlurmBackend]
+REAL_SLURMRESTDS = [pytest.param(generation, marks=pytest.mark.real_part) for generation in SLURM_SUITES]
+EVERY_SLURMRESTD = pytest.mark.parametrize("slurmrestd_kind", ["emulator", *REAL_SLURMRESTDS], indirect=True)
 
 
 def connector(bin_path: str, state: Path, **always: object) -> Connect:
@@ -79,21 +84,53 @@ def on_emulator(
 
 
 @pytest.fixture(scope="module")
-def rest_access(
-    module_environment: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[dict[str, str]]:
-    """The way to slurm-emulator's slurmrestd (25.05, v0.0.43), which checks the token, on a cluster of its own."""
-    if find_spec("emulator") is None:
-        require("slurm-emulator")
-    with emulator_rest.slurmrestd(tmp_path_factory.mktemp("rest"), module_environment) as access:
+def slurmrestds(
+    request: pytest.FixtureRequest,
+    module_environment: pytest.MonkeyPatch,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Callable[[str], dict[str, Any]]]:
+    """The way to slurmrestd of an emptied cluster: the real one of a generation, or `emulator` for slurm-emulator's
+    (25.05, v0.0.43), which checks the token as well.
+    """
+    with ExitStack() as stack:
+
+        @cache
+        def access(kind: str) -> dict[str, Any]:
+            if kind == "emulator":
+                if find_spec("emulator") is None:
+                    require("slurm-emulator")
+                folder = tmp_path_factory.mktemp("rest")
+                return stack.enter_context(emulator_rest.slurmrestd(folder, module_environment))
+            cluster = request.getfixturevalue("slurm_clusters")(kind)
+            cluster.reset()
+            server = Slurmrestd(cluster)
+            stack.callback(server.stop)
+            server.start()
+            return server.access
+
         yield access
 
 
 @pytest.fixture(scope="module")
-def on_rest(rest_access: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Connect:
+def slurmrestd_kind(request: pytest.FixtureRequest) -> str:
+    """Which of `slurmrestds` a test runs on; see `EVERY_SLURMRESTD`."""
+    return str(getattr(request, "param", "emulator"))
+
+
+@pytest.fixture(scope="module")
+def rest_access(slurmrestd_kind: str, slurmrestds: Callable[[str], dict[str, Any]]) -> dict[str, Any]:
+    """The way to that slurmrestd."""
+    return slurmrestds(slurmrestd_kind)
+
+
+@pytest.fixture(scope="module")
+def on_rest(rest_access: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> Connect:
     """Backends of that slurmrestd."""
-    state = tmp_path_factory.mktemp("rest-state")
-    return connector("", state, execution_mode="rest", rest_api=rest_access)
+    return by_rest(rest_access, tmp_path_factory.mktemp("rest-state"))
+
+
+def by_rest(access: dict[str, Any], state: Path) -> Connect:
+    return connector("", state, execution_mode="rest", rest_api=access)
 
 
 @pytest.fixture

@@ -25,6 +25,8 @@ from backends.testing.contract import (
     new,
 )
 from backends.testing.memory import MemoryBackend, MemoryCluster, empty_cluster, slurm_settings
+from rig.parts import SLURM_SUITES
+from tests.backends.conftest import by_rest
 
 Connect = Callable[..., Backend]
 
@@ -154,20 +156,27 @@ def memory() -> Subject:
 
 
 def rest(connect: Connect) -> Subject:
-    """Each account that goes needs a request of its own: its record belongs to all clusters."""
+    """The first request asks for the version. Each account that goes needs a request of its own: its record belongs to
+    all clusters.
+    """
     kinds = slurm_writes(tree=6)
-    subject = slurm(connect, replace(kinds, deletions=5), reads=2)
+    subject = slurm(connect, replace(kinds, deletions=5), reads=3)
     errors = frozenset({RequestRefused, PlanRefused, NotEmpty})
     # Without the settings that `rest` refuses.
     return replace(subject, errors=errors, settings=subject.settings[:2])
 
 
-KINDS = [pytest.param("slurm", marks=pytest.mark.real_part), "slurm-emulator", "slurmrestd", "moab", "memory"]
+REAL = ("slurm", *(f"slurmrestd@{generation}" for generation in SLURM_SUITES))
+KINDS = [
+    *(pytest.param(kind, marks=pytest.mark.real_part) for kind in REAL),
+    *("slurm-emulator", "slurmrestd@emulator", "moab", "memory"),
+]
 
 
 @pytest.fixture(scope="module", params=KINDS)
 def subject(request: pytest.FixtureRequest) -> Subject:
-    match request.param:
+    product, _, server = request.param.partition("@")
+    match product:
         case "slurm":  # one command asks, one loads
             is_newer = request.getfixturevalue("slurm_cluster").root is not None
             # The first look of a process asks for places, which releases from 23.11 on do not know.
@@ -176,7 +185,8 @@ def subject(request: pytest.FixtureRequest) -> Subject:
             # Asked for places, lineages and default associations first, which it does not know.
             return slurm(request.getfixturevalue("on_emulator"), slurm_writes(tree=6), reads=6)
         case "slurmrestd":
-            return rest(request.getfixturevalue("on_rest"))
+            access = request.getfixturevalue("slurmrestds")(server)
+            return rest(by_rest(access, request.getfixturevalue("tmp_path_factory").mktemp("state")))
         case "moab":
             return moab(request.getfixturevalue("on_moab"), request.getfixturevalue("on_closed_moab"))
         case _:

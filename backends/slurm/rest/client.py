@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import shlex
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from threading import Lock
 from typing import Any
 
 from agent.core.errors import BackendError, BackendUnavailable, JobsStillActive, ParseError
@@ -19,10 +21,12 @@ from agent.http.answers import Answer
 from agent.http.client import Bounds, HttpClient, NoAnswer, Params, Timeouts
 from backends.command_output import one_line
 from backends.slurm.programs import DENIED, JOBS_ACTIVE, NO_CONNECTION, OUTAGE
-from backends.slurm.rest_access import RestAccess, Token
+from backends.slurm.rest_access import NEWEST_VERSION, OLDEST_VERSION, RestAccess, Token
 
 log = logging.getLogger(__name__)
 
+# slurmrestd's own description: it names each address with its version.
+DESCRIPTION = "openapi/v3"
 NOT_MODIFIED = 304
 NOT_ALLOWED = (401, 403)
 AWAY = (429, 502, 503, 504)
@@ -45,6 +49,8 @@ class RequestDenied(BackendError):
 class AnswerTooLarge(BackendUnavailable):
     """An answer has more bytes or values than are taken: less must be asked for."""
 
+
+_ADDRESS = re.compile(r"/slurmdb/v0\.0\.([0-9]{1,4})/associations/?")
 
 # An association of slurmrestd's has twelve for each of its values.
 BYTES_PER_VALUE = 8
@@ -69,6 +75,9 @@ class RestClient:
         )
         # Requests by kind (`read`, `write`).
         self.executed: Counter[str] = Counter()
+        # Empty until slurmrestd was asked.
+        self._version = access.api_version
+        self._asking = Lock()
 
     def read(self, path: str, params: Params = ()) -> Mapping[str, Any]:
         """Return the document at `slurmdb/...` or `slurm/...`. Raises BackendError."""
@@ -97,8 +106,29 @@ class RestClient:
         return shlex.join([*words, self._client.target(self._versioned(path), params)])
 
     def _versioned(self, path: str) -> str:
+        if path == DESCRIPTION:
+            return path
         plugin, _, rest = path.partition("/")
-        return f"{plugin}/{self._access.api_version}/{rest}"
+        with self._asking:
+            self._version = self._version or self._newest_version()
+        return f"{plugin}/{self._version}/{rest}"
+
+    def _newest_version(self) -> str:
+        """Return the newest version that slurmrestd has and the agent knows. Raises BackendError."""
+        paths = self.read(DESCRIPTION).get("paths")
+        found = {int(match[1]) for path in paths or () if (match := _ADDRESS.fullmatch(str(path)))}
+        known = [number for number in found if OLDEST_VERSION <= number <= NEWEST_VERSION]
+        if not known:
+            has = (
+                ", ".join(f"v0.0.{number}" for number in sorted(found))
+                or "no version of slurmdbd's addresses"
+            )
+            raise RequestDenied(
+                f"slurmrestd at {self._client.place} serves {has}; the agent knows v0.0.{OLDEST_VERSION} to "
+                f"v0.0.{NEWEST_VERSION}. Use `execution_mode: cli`, or name a newer version by rest_api.api_version to "
+                "try it"
+            )
+        return f"v0.0.{max(known)}"
 
     def _answer(self, method: str, path: str, params: Params, body: Any = None) -> Answer:
         """Return an answer. A token that is refused is read again, once. Raises BackendError."""
@@ -144,8 +174,8 @@ class RestClient:
         if answer.status == 404:
             return RequestDenied(
                 f"{what}: slurmrestd at {self._client.place} knows no such address: {answer.detail()}. "
-                f"It serves another version than {self._access.api_version}: set rest_api.api_version to one that "
-                "it has"
+                f"It serves another version than {self._version}: set rest_api.api_version to one that it has, or "
+                "leave it out"
             )
         if answer.status in AWAY or answer.status >= 500:
             return BackendUnavailable(f"{what}: slurmrestd answered {answer.status}: {answer.detail()}")

@@ -69,7 +69,8 @@ def start(tmp_path: Path) -> Iterator[Start]:
             script: Script, certificate: str = "", default_partition: str = "", **access: Any
         ) -> tuple[StandIn, RestSlurmBackend]:
             server = stack.enter_context(StandIn(script, certificate=certificate))
-            rest = {"url": server.root, "username": "w", "token_file": str(tmp_path / "token"), **access}
+            way = {"url": server.root, "username": "w", "token_file": str(tmp_path / "token")}
+            rest = {**way, "api_version": "v0.0.43", **access}
             raw = {"execution_mode": "rest", "cluster_name": "test", "rest_api": rest}
             raw["default_partition"] = default_partition
             made = plugin.connect(parse(raw, "s").settings, BackendContext("0" * 32, tmp_path))
@@ -94,7 +95,7 @@ ODD: list[tuple[Answer, type[BackendError], str]] = [
     (says({**tree(), **error(-1, "Unspecified error")}, 500), RequestRefused, "Unspecified error"),
     (says({**tree(), **error(2002, "Access/permission denied")}), RequestDenied, "AdminLevel Operator"),
     (says(error(9003, "Nothing found with query")), ParseError, "no list 'associations'"),
-    (html("Unable to find requested URL", 404), RequestDenied, "set rest_api.api_version"),
+    (html("Unable to find requested URL", 404), RequestDenied, "leave it out"),
     (html("moved", 302), RequestDenied, "redirects are not followed"),
     (says(tree(), Content_Length="9999"), BackendUnavailable, "no answer from"),
     (Answer(hang_up=True), BackendUnavailable, "no answer from"),
@@ -198,6 +199,48 @@ def test_a_refused_change_is_the_outcome_of_its_action_alone(
     outcomes = backend.apply(leavers)
     assert [outcome.action for outcome in outcomes] == leavers
     assert {type(outcome.error) for outcome in outcomes} == {kind}
+
+
+def described(*versions: str) -> dict[str, Any]:
+    paths = {f"/slurmdb/{version}/{path}/": {} for version in versions for path in ("associations", "tres")}
+    return {"openapi": "3.1.0", "paths": {"/slurm/v0.0.39/jobs/": {}, **paths}}
+
+
+def test_the_newest_version_that_both_know_is_asked_for_once(start: Start) -> None:
+    served = described("v0.0.9", "v0.0.44", "v0.0.42", "v0.0.45", "v0.0.46")
+    server, backend = start(
+        lambda asked: says(served if asked.target == "/openapi/v3" else tree()), api_version=""
+    )
+    backend.observe(TREE)
+    backend.observe(TREE)
+    targets = [asked.target.partition("?")[0] for asked in server.asked]
+    assert targets == ["/openapi/v3", *["/slurmdb/v0.0.45/associations/"] * 2]
+    assert backend.executed == {"read": 3}
+
+
+NO_VERSION: list[tuple[Answer, type[BackendError], str]] = [
+    (says(described("v0.0.39")), RequestDenied, "serves v0.0.39; the agent knows v0.0.40 to v0.0.45. Use"),
+    (
+        says(described("v0.0.47", "v0.0.46")),
+        RequestDenied,
+        "serves v0.0.46, v0.0.47; .* rest_api.api_version",
+    ),
+    (says(described()), RequestDenied, "serves no version of slurmdbd's addresses"),
+    (says({"paths": ["x"]}), RequestDenied, "serves no version"),
+    (html("Login", 200), ParseError, "not a JSON object"),
+    (html("Authentication failure", 401), RequestDenied, "refuses the token of w"),
+    (Answer(hang_up=True), BackendUnavailable, "no answer from"),
+]
+
+
+@pytest.mark.parametrize(("answer", "kind", "sentence"), NO_VERSION)
+def test_where_no_version_is_known_nothing_else_is_asked(
+    start: Start, answer: Answer, kind: type[BackendError], sentence: str
+) -> None:
+    server, backend = start(lambda _: answer, api_version="")
+    with pytest.raises(kind, match=sentence):
+        backend.observe(TREE)
+    assert {asked.target for asked in server.asked} == {"/openapi/v3"}
 
 
 def test_no_read_is_kept_for_another_cluster(start: Start) -> None:
