@@ -122,6 +122,14 @@ def served_offerings(settings: Settings, offering_uuid: str | None, mode: Mode) 
     return served
 
 
+def offerings_with_members(settings: Settings, offering_uuid: str | None, without: str) -> list[Offering]:
+    """Return those of them that have a backend for members; say of the others what they are `without`."""
+    chosen = select_offerings(settings, offering_uuid)
+    served = [each for each in chosen if each.backend_of(Mode.MEMBERSHIP_SYNC)]
+    echo(*(f"{o.name}: {without}: it has no membership_sync_backend" for o in chosen if o not in served))
+    return served
+
+
 @dataclass(frozen=True, slots=True)
 class Outcome(Generic[Found]):
     """What a command found of one offering, or the error that kept it from that."""

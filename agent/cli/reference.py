@@ -16,8 +16,6 @@ from typing import NoReturn
 from agent.cli import arguments
 from agent.cli.main import run
 
-# agent.config.model.Mode, without what that imports.
-MEMBERSHIP_SYNC = "membership_sync"
 MODES = ("order_process", "report", "membership_sync", "event_process")
 CONFIG_ERROR = 1
 
@@ -64,13 +62,11 @@ def sync_offering_users() -> NoReturn:
 
 
 def sync_resource_limits() -> NoReturn:
-    """`waldur_sync_resource_limits [-m MODE] [-c FILE]`: one pass over members, which limits are a part of."""
+    """`waldur_sync_resource_limits [-m MODE] [-c FILE]`: the cluster's limits, shown in Waldur, and nothing else."""
     _as_before(
         "waldur_sync_resource_limits",
-        "run",
-        "Bring limits, and with them members and states, in step: `manage.py run membership_sync --once`.",
-        MEMBERSHIP_SYNC,
-        "--once",
+        "sync_resource_limits",
+        "Show in Waldur the limits that accounts have on the cluster; change nothing else.",
     )
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from agent.cli.options import config_option, offering_option, print_error, select_offerings
+from agent.cli.options import config_option, offering_option, offerings_with_members, print_error
 from agent.cli.output import echo
 from agent.cli.run import pass_each
 from agent.cli.settings import load_settings
@@ -23,12 +23,7 @@ def command(config_file: Path | None, offering_uuid: str | None) -> int:
     something failed.
     """
     settings = load_settings(config_file)
-    served = []
-    for offering in select_offerings(settings, offering_uuid):
-        if offering.backend_of(Mode.MEMBERSHIP_SYNC):
-            served.append(offering)
-        else:
-            echo(f"{offering.name}: no names are given: it has no membership_sync_backend")
+    served = offerings_with_members(settings, offering_uuid, "no names are given")
     passed = pass_each(settings, served, Mode.MEMBERSHIP_SYNC, passes.name_offering_users)
     for offering, report in passed:
         if report.error is not None:

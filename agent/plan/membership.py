@@ -347,19 +347,11 @@ class _Draft:
         """Yield what is reported to Waldur of an account that is as it shall be: its limits where the cluster owns
         these, its QoS, and whether it takes jobs where that follows Waldur, or has, or is all that there is to report.
         """
-        case, spec, snapshot, rules = self.case, self.spec, self._snapshot, self._rules.limits
+        case, spec, snapshot = self.case, self.spec, self._snapshot
         resource, account = case.resource, snapshot.accounts[case.account]
-        if not rules.from_waldur and not case.orders:
-            limits = shared_limits.for_waldur(resource.limits, account.limits, rules)
-            if limits is not None and not self._rules.offering.can_show_limits:
-                self.notes.append(
-                    "limits differ, and this Waldur has no call to report those of the cluster: "
-                    f"{_limits_text(limits)} on the cluster, {_limits_text(resource.limits)} in Waldur"
-                )
-            elif limits is not None:
-                yield ReportLimits(
-                    resource=resource.uuid, limits=tuple(sorted(limits.items())), reason=case.reason
-                )
+        limits, notes = _limits_report(case, self._rules, snapshot)
+        self.notes += notes
+        yield from limits
         now = resource.backend_metadata
         reported: dict[str, str] = {}
         names = snapshot.qos_of(case.account)
@@ -375,6 +367,43 @@ class _Draft:
         if any(now.get(key) != value for key, value in reported.items()):
             metadata = json.dumps(reported, sort_keys=True)
             yield ReportMetadata(resource=resource.uuid, metadata=metadata, reason=case.reason)
+
+
+def limit_reports(
+    cases: Sequence[ResourceCase], rules: MembershipRules, snapshot: Snapshot
+) -> list[ResourcePlan]:
+    """Return one plan for each resource: what Waldur is to show of its account's limits, and nothing else."""
+    snapshot.require(Part.ACCOUNTS)
+    found = []
+    for case in merged(cases):
+        why = skip(case, rules, snapshot)
+        if other := case.also_named_by or case.shared_with:
+            why = why or f"account {case.account} is also named by {other}: whose limits it has is unknown"
+        reports, notes = ((), ()) if why else _limits_report(case, rules, snapshot)
+        found.append(ResourcePlan(case, reports, notes=notes, skipped=why))
+    return found
+
+
+def _limits_report(
+    case: ResourceCase, rules: MembershipRules, snapshot: Snapshot
+) -> tuple[tuple[ReportLimits, ...], tuple[str, ...]]:
+    """Return the report of an account's limits where the cluster owns these and they differ, and a note where this
+    Waldur has no call for it. While an order is at work on them Waldur's may be newer.
+    """
+    resource = case.resource
+    if rules.limits.from_waldur or case.orders:
+        return (), ()
+    limits = shared_limits.for_waldur(resource.limits, snapshot.accounts[case.account].limits, rules.limits)
+    if limits is None:
+        return (), ()
+    if not rules.offering.can_show_limits:
+        note = (
+            "limits differ, and this Waldur has no call to report those of the cluster: "
+            f"{_limits_text(limits)} on the cluster, {_limits_text(resource.limits)} in Waldur"
+        )
+        return (), (note,)
+    report = ReportLimits(resource=resource.uuid, limits=tuple(sorted(limits.items())), reason=case.reason)
+    return (report,), ()
 
 
 def _limits_text(limits: Mapping[str, Any]) -> str:

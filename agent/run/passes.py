@@ -21,6 +21,7 @@ from agent.run.gate import UNBOUNDED_S, Pass
 from agent.run.handed_on import AccountsInStep
 from agent.run.keys.api_keys import Keys
 from agent.run.keys.usage import KeyUsage
+from agent.run.membership.limits import Limits
 from agent.run.membership.mode import Members
 from agent.run.orders.mode import Orders
 from agent.run.people.departures import Departures
@@ -84,6 +85,15 @@ def name_offering_users(site: Site) -> PassReport:
     """
     with engine.passing(site, Mode.MEMBERSHIP_SYNC, subject="usernames", is_recorded=False) as run:
         engine.walk(run, (Usernames,))
+    return run.report
+
+
+def report_limits(site: Site) -> PassReport:
+    """Show in Waldur the limits that the offering's accounts have on the cluster, where those count, and do nothing
+    else. It is no pass of its own, as for names.
+    """
+    with engine.passing(site, Mode.MEMBERSHIP_SYNC, subject="limits", is_recorded=False) as run:
+        engine.walk(run, (Limits,))
     return run.report
 
 

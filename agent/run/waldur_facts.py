@@ -112,9 +112,7 @@ def gather(
         users = start(lambda: _users(site))
         accounts = start(lambda: _listed_accounts(site))
         limits = start(lambda: teams.user_limits(client))
-        in_orders: dict[str, frozenset[OrderType]] = {}
-        for order in orders.actionable(client):
-            in_orders[order.resource_uuid] = in_orders.get(order.resource_uuid, frozenset()) | {order.type}
+        in_orders = _orders_under_way(client)
         listed, unlisted = _listed(client, scope)
         found = [resource for resource in listed if resource.state in resources.HANDLED]
         named = [resource for resource in found if resource.backend_id]
@@ -134,6 +132,34 @@ def gather(
             unlisted=unlisted,
             cluster=cluster.result() if cluster else None,
         )
+
+
+def without_people(site: Site) -> MembershipFacts:
+    """Return what `gather` reads of resources and the cluster, in the same order, without anybody in them. Raises
+    SiteAgentError.
+    """
+    facts, in_orders = offering(site), _orders_under_way(site.client)
+    listed, _ = _listed(site.client, PassScope())
+    found = [resource for resource in listed if resource.state in resources.HANDLED]
+    return MembershipFacts(
+        offering=facts,
+        resources=found,
+        in_progress=[resource for resource in listed if resource.state in resources.IN_PROGRESS],
+        users=(),
+        teams={},
+        accounts=None,
+        orders=in_orders,
+        user_limits=None,
+        cluster=site.backend.observe(Scope(BULK_PARTS)) if found else None,
+    )
+
+
+def _orders_under_way(client: WaldurClient) -> dict[str, frozenset[OrderType]]:
+    """Return the kinds of orders that are under way by resource uuid. Raises WaldurError."""
+    found: dict[str, frozenset[OrderType]] = {}
+    for order in orders.actionable(client):
+        found[order.resource_uuid] = found.get(order.resource_uuid, frozenset()) | {order.type}
+    return found
 
 
 def _listed(client: WaldurClient, scope: PassScope) -> tuple[list[Resource], Mapping[str, WaldurError]]:

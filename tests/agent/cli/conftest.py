@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 import logging
+import tomllib
 from collections.abc import Callable, Iterator
+from importlib import import_module
 from pathlib import Path
 
 import click
@@ -14,9 +16,11 @@ from agent.cli.main import COMMANDS, cli, run
 from rig.emulator import emulated_cluster
 from simulator.server.waldur import SimulatedWaldur
 from simulator.world.seed import Scenario
-from tests.agent.cli.operator_site import Ended, OperatorSite
+from tests.agent.cli.operator_site import REPOSITORY, Ended, OperatorSite
 
 Command = Callable[..., Ended]
+Script = Callable[..., Ended]
+SCRIPTS = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]["scripts"]
 
 
 @pytest.fixture
@@ -62,3 +66,19 @@ def _forget_help_options() -> None:
     for known in (cli, *(cli.get_command(click.Context(cli), name) for name in COMMANDS)):
         if known is not None:
             known._help_option = None
+
+
+@pytest.fixture
+def script(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Script:
+    """Runs a script's function in this process, with the words of a command line."""
+
+    def start(name: str, *words: str) -> Ended:
+        monkeypatch.setattr("sys.argv", [f"/usr/bin/{name}", *words])
+        module, _, function = SCRIPTS[name].partition(":")
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            getattr(import_module(module), function)()
+        said = capsys.readouterr()
+        return Ended(int(str(ended.value.code)), said.out, said.err)
+
+    return start

@@ -4,9 +4,6 @@
 from __future__ import annotations
 
 import json
-import tomllib
-from collections.abc import Callable
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +12,9 @@ import pytest
 from agent.cli import reference
 from agent.cli.main import run
 from simulator.server.faults import Fault
-from tests.agent.cli.operator_site import REPOSITORY, Ended, OperatorSite
+from tests.agent.cli.conftest import SCRIPTS, Script
+from tests.agent.cli.operator_site import OperatorSite
 
-SCRIPTS = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]["scripts"]
 # Of the reference; facts in docs/migrate.md.
 NAMES = {
     "waldur_site_agent",
@@ -33,24 +30,6 @@ NAMES = {
     "waldur_sync_resource_limits",
 }
 CREATE = "create/with-limits.json"
-
-Script = Callable[..., Ended]
-
-
-@pytest.fixture
-def script(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Script:
-    """Runs a script's function in this process, with the words of a command line."""
-
-    def start(name: str, *words: str) -> Ended:
-        monkeypatch.setattr("sys.argv", [f"/usr/bin/{name}", *words])
-        module, _, function = SCRIPTS[name].partition(":")
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as ended:
-            getattr(import_module(module), function)()
-        said = capsys.readouterr()
-        return Ended(int(str(ended.value.code)), said.out, said.err)
-
-    return start
 
 
 def test_all_of_them_are_installed() -> None:
@@ -95,31 +74,19 @@ def test_one_component_that_fails_is_printed_and_ends_with_0_as_before(
 MEM = {"measured_unit": "GB-hours", "accounting_type": "limit", "label": "Memory", "unit_factor": 61440}
 
 
-def test_names_first_and_then_limits(site: OperatorSite, script: Script) -> None:
-    """A person gets a name and nothing else is changed; then the limit that was changed by hand is back."""
+def test_names_are_said(site: OperatorSite, script: Script) -> None:
     file = site.configure(
         backend={"enable_user_homedir_account_creation": False},
         membership_sync_backend="slurm",
         username_management_backend="template",
-        limits_source="waldur",
     )
     site.place("One")
     assert run(["run", "order_process", "--once", "-c", file]) == 0
     user = next(iter(site.waldur.store.offering_users))
     user.username = ""
-    before = site.cluster()
     said = script("waldur_sync_offering_users", "-m", "report", "-c", file)
     assert (said.code, user.username == "") == (0, False), said.err
     assert said.out.endswith("Test SLURM: 1 changes, 0 failed\n")
-    assert site.cluster() == before
-    limit = '"GrpTRESMins:cpu": 600'
-    assert limit in before
-    Path(site.environment["SLURM_EMULATOR_STATE_FILE"]).write_text(
-        before.replace(limit, '"GrpTRESMins:cpu": 300')
-    )
-    said = script("waldur_sync_resource_limits", "-c", file)
-    assert said.code == 0, said.err
-    assert limit in site.cluster()
 
 
 def test_diagnosis_of_offerings_and_of_one_account(site: OperatorSite, script: Script) -> None:
