@@ -117,7 +117,7 @@ def problems(offering: Offering) -> list[Problem]:
             parsed = _parsed(load(name), offering)
         except PluginMissing as error:
             where = next(BACKEND_KEYS[mode] for mode in offering.backends if mode in modes)
-            findings.warn(f"{offering.path}.{where}", f"{error}; {unserved.sentence}")
+            findings.refuse(f"{offering.path}.{where}", str(error), unserved)
             continue
         for problem in parsed.problems:
             # An error stops the modes of this offering that the backend serves, and nothing else; a key that it does

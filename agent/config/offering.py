@@ -226,7 +226,8 @@ def _events(values: OfferingKeys, path: str, findings: Findings) -> EventSetting
             f"MISCONFIGURATION for offering {values.name}: membership by events needs "
             "`stomp_enabled: true`; members are synced by polling",
         )
-    port = 443 if values.verify_ssl or mqtt else 80  # behind Waldur's web server
+    # Behind Waldur's web server; a certificate that is not checked is one all the same. MQTT was on 443 always.
+    port = 443 if values.websocket_use_tls or mqtt else 80
     ws_path = values.stomp_ws_path
     if ws_path and not ws_path.startswith("/"):
         ws_path = f"/{ws_path}"

@@ -285,7 +285,7 @@ class OfferingKeys:
         usual="as `stomp_enabled`")
     stomp_ws_host: str = key("", "the broker's host, for STOMP and MQTT", usual="host of `waldur_api_url`")
     stomp_ws_port: int | None = key(None, "the broker's port", of=whole(1, 65535),
-        wrong=WrongValue(fallback="the usual port is taken"), usual="443; 80 for STOMP without `verify_ssl`",
+        wrong=WrongValue(fallback="the usual port is taken"), usual="443; 80 for STOMP without `websocket_use_tls`",
         usual_value=443)
     stomp_ws_path: str = key("", "the broker's path", usual=f"`{STOMP_PATH}`; `{MQTT_PATH}` for MQTT",
         usual_value=STOMP_PATH)

@@ -111,7 +111,7 @@ def problems(offering: Offering) -> list[Problem]:
         plugin = load(offering.username_backend)
         parsed.append((plugin.parse(offering.backend_settings, settings_path), effect))
     except PluginMissing as error:
-        findings.warn(f"{offering.path}.{KEY}", f"{error}; {effect.sentence}")
+        findings.refuse(f"{offering.path}.{KEY}", str(error), effect)
     if offering.username_backend != LDAP and offering.backend_settings.get(LDAP) is not None:
         parsed.append((ldap.parse(offering.backend_settings, settings_path), NO_GROUPS))
     for settings, its_effect in parsed:

@@ -229,6 +229,14 @@ def test_tls_is_verified(
         bridge.listens()
 
 
+def test_a_certificate_of_the_sites_own_is_taken_without_verify_ssl(
+    waldur: SimulatedWaldur, rabbitmq: RabbitMq, tmp_path: Path
+) -> None:
+    keys = {"stomp_ws_host": "localhost", "stomp_ws_port": rabbitmq.ports["tls"], "websocket_use_tls": True}
+    with RunningBridge(settings(waldur, rabbitmq, tmp_path, verify_ssl=False, **keys)) as bridge:
+        bridge.listens()
+
+
 def test_plain_tcp(waldur: SimulatedWaldur, rabbitmq: RabbitMq, tmp_path: Path) -> None:
     keys = {"event_transport": "tcp", "stomp_ws_port": rabbitmq.ports["stomp"]}
     with RunningBridge(settings(waldur, rabbitmq, tmp_path, **keys)) as bridge:

@@ -76,6 +76,33 @@ def test_a_misspelt_key_is_an_error_for_config_check(site: OperatorSite, command
     ]
 
 
+@pytest.mark.parametrize(
+    ("key", "name", "effect"),
+    [
+        ("reporting_backend", "cscs-dwdi", "until then report is off for this offering"),
+        ("membership_sync_backend", "moabb", "until then membership_sync is off for this offering"),
+        ("username_management_backend", "freeipa", "no usernames are made for this offering"),
+    ],
+)
+def test_a_mode_that_cannot_be_served_as_it_is_written_is_an_error_for_config_check(
+    site: OperatorSite, command: Command, key: str, name: str, effect: str
+) -> None:
+    """A start goes on with the other modes, and says so."""
+    file = site.configure(**{"membership_sync_backend": "slurm", key: name})
+    said = command("config-check", "-c", file)
+    assert (said.code, "the configuration cannot be used" in said.out, "service:" in said.out) == (
+        2,
+        True,
+        False,
+    )
+    (error,) = (line for line in said.out.splitlines() if line.startswith("error"))
+    assert error.startswith(f"error: offerings[0].{key}: ")
+    assert f"backend '{name}' is not installed; installed are: " in error
+    assert error.endswith(effect)
+    said = command("run", "order_process", "--once", "-c", file)
+    assert (said.code, any(effect in line["event"] for line in said.log())) == (0, True)
+
+
 def test_config_schema_has_the_keys_of_the_backends_that_are_here(command: Command) -> None:
     schema = json.loads(command("config-schema").out)
     offering = schema["properties"]["offerings"]["items"]

@@ -157,8 +157,9 @@ EVENTS = [
         {"stomp_enabled": True, "membership_by_events": False},
     ),
     ({"stomp_membership_sync_enabled": True}, {"membership_by_events": False}),
-    ({"verify_ssl": False}, {"ws_port": 80}),
-    ({"verify_ssl": False, "mqtt_enabled": True}, {"ws_port": 443}),
+    ({"verify_ssl": False}, {"ws_port": 443, "use_tls": True}),
+    ({"websocket_use_tls": False}, {"ws_port": 80, "use_tls": False}),
+    ({"websocket_use_tls": False, "mqtt_enabled": True}, {"ws_port": 443}),
     ({"mqtt_enabled": True}, {"mqtt_enabled": True, "membership_by_events": True, "ws_path": "/rmqws"}),
     (
         {"mqtt_enabled": True, "stomp_enabled": True},

@@ -66,7 +66,7 @@ def test_a_plugin_that_is_not_here_may_know_any_key_of_a_component(tmp_path: Pat
     tree = {**changed(OFFERING, "backend_components.cpu.storage_class", "fast"), "reporting_backend": "okd"}
     problems = configuration.checked(write(tmp_path, tree), {}, strict=True).problems
     assert {problem.path: problem.severity for problem in problems if "preserve" not in problem.path} == {
-        "offerings[0].reporting_backend": Severity.WARNING,
+        "offerings[0].reporting_backend": Severity.ERROR,
         "offerings[0].backend_components.cpu.storage_class": Severity.WARNING,
     }
 
