@@ -1,11 +1,18 @@
 # SPDX-License-Identifier: MIT
-"""Interrupts a test's main thread as soon as something is there."""
+"""Ends of commands that have begun: the main thread is interrupted, or a time-out strikes, when something is there."""
 
 from __future__ import annotations
 
 import signal
+from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
+
+import pytest
+
+from agent.core.errors import BackendUnavailable
+
+TIMEOUTS_S = (1.0, 10.0, 100.0, 600.0)
 
 
 class Interrupted(BaseException):
@@ -30,3 +37,15 @@ class interrupted_when:  # noqa: N801
         if self._path.exists() and self._path.read_text():
             signal.setitimer(signal.ITIMER_REAL, 0)
             raise Interrupted
+
+
+def killed_when_begun(run: Callable[[float], object], has_begun: Callable[[str], object]) -> str:
+    """Run a command that does not end, with longer and longer time-outs, until one has struck after the command had
+    begun, which is asked with the text of the error; return that text.
+    """
+    for timeout_s in TIMEOUTS_S:
+        with pytest.raises(BackendUnavailable, match=f"gave no answer within {timeout_s:.0f} s: ") as error:
+            run(timeout_s)
+        if has_begun(str(error.value)):
+            return str(error.value)
+    raise AssertionError(f"it did not begin within {timeout_s:.0f} s")
