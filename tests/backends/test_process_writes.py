@@ -70,7 +70,7 @@ def test_a_write_survives_the_end_of_who_started_it_and_holds_the_lock_until_its
         wait_until("the write has begun", marks.has_begun)
         assert is_locked(lock)
         writer.send_signal(number)
-        writer.wait(60)
+        writer.wait()
     assert is_alive(marks.pid)
     assert is_locked(lock)
     assert not marks.done.exists()
@@ -112,7 +112,7 @@ def test_a_read_does_not_keep_the_lock(tmp_path: Path, lock: WriteLock) -> None:
             wait_until("the read has begun", marks.has_begun)
         assert not is_locked(lock)
         marks.go.touch()
-        assert reading.result(60).returncode == 0
+        assert reading.result().returncode == 0
 
 
 def test_a_command_that_is_still_running_in_the_background_keeps_the_lock(

@@ -100,7 +100,7 @@ for text in (
     message(json.dumps(ping)),
 ):
     assert client.publish("/0.celery.pidbox", text) == 1, text[:80]
-print(app.control.ping(timeout=10, limit=1))
+print(app.control.ping(timeout=600, limit=1))
 """
 
 

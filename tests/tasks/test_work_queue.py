@@ -334,7 +334,7 @@ def test_nothing_is_lost_between_processes_at_full_speed(place: Place) -> None:
     for each in running:
         each.start()
     for each in running:
-        each.join(120)
+        each.join()
     assert (faults.value, covered.value) == (0, 2 * EVENTS)
     if place.queue().store.knows_queue:
         assert passes.value < 2 * EVENTS

@@ -110,7 +110,7 @@ def demo(
                 os.kill(pid, signal.SIGKILL)
             except ProcessLookupError:
                 continue
-        started.process.wait(60)
+        started.process.wait()
 
 
 def _living() -> Iterator[int]:

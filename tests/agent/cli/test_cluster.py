@@ -46,7 +46,7 @@ def test_a_site_on_one_machine(site: OperatorSite) -> None:
         children = children_of(cluster.process.pid)
         assert len(children) == 3
         cluster.process.send_signal(signal.SIGTERM)
-        assert cluster.process.wait(40) == 0
+        assert cluster.process.wait() == 0
         assert [child for child in children if Path(f"/proc/{child}").exists()] == []
     finally:
         cluster.stop()
@@ -162,7 +162,7 @@ def test_the_broker_keeps_all_and_listens_on_no_port(tmp_path: Path) -> None:
         assert address.stat().st_mode & 0o077 == 0
     finally:
         process.terminate()
-        process.wait(10)
+        process.wait()
 
 
 ASK = """

@@ -80,7 +80,7 @@ def test_worker_beat_and_bridge_write_heartbeats_and_remove_them_at_their_end(
         pids = {last.part: last.pid for last in heartbeat.last_heartbeats(settings_of(config).state_dir)}
         assert pids == dict(zip(Part, (part.process.pid for part in parts), strict=True))
         parts[0].process.send_signal(signal.SIGTERM)
-        parts[0].process.wait(60)
+        parts[0].process.wait()
         assert names(said(capsys, *words)[1]) == {"beat": True, "bridge": True}
         assert said(capsys, "worker", *words)[0] == 1
     finally:

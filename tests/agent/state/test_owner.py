@@ -168,7 +168,7 @@ def test_rights_are_those_of_the_owner_for_this_thread_alone(foreign_folder: Pat
     seen = []
     before = rights()
     go = threading.Event()
-    other = threading.Thread(target=lambda: (go.wait(10), seen.append(rights())))
+    other = threading.Thread(target=lambda: (go.wait(600), seen.append(rights())))
     other.start()
     with acting_as_owner(foreign_folder):
         with acting_as_owner(foreign_folder):

@@ -118,7 +118,7 @@ class StandIn:
         self.stopping.set()
         self._server.shutdown()
         self._server.server_close()
-        self._thread.join(10)
+        self._thread.join()
 
 
 class _Server(ThreadingHTTPServer):

@@ -22,7 +22,7 @@ from tests.agent.waldur.stand_in import Answer, Asked, html, in_turn, says
 
 PATH = "marketplace-offering-users/"
 SIZE = 10
-WAIT_S = 10.0
+WAIT_S = 600.0
 
 # Another answer for a page, by its number; None for the usual one.
 Odd = Callable[[int], Answer | None]

@@ -35,12 +35,12 @@ def test_a_call_that_is_interrupted_leaves_nothing_under_way() -> None:
 
     def ask(number: int) -> None:
         begun.append(number)
-        all_begun.wait(10)
+        all_begun.wait(600)
         if number == 0:
             # The others end only after this one has failed.
             threading.Timer(0.2, go_on.set).start()
             raise KeyboardInterrupt
-        go_on.wait(10)
+        go_on.wait(600)
         ended.append(number)
 
     with pool.threads() as kept:

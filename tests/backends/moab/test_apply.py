@@ -273,7 +273,7 @@ def test_writers_take_turns_and_one_deposit_is_enough(mam: StandIn) -> None:
     for worker in workers:
         worker.start()
     for worker in workers:
-        worker.join(60)
+        worker.join()
     assert [o.error for outcomes in found for o in outcomes] == [None] * 9
     assert len(mam.writes()) == 4
     assert [fund["allocated"] for fund in mam.books.funds.values()] == [100_00]

@@ -25,7 +25,7 @@ def test_agents_with_different_state_dirs_deposit_once(mam: StandIn) -> None:
     for writer in writers:
         writer.start()
     for writer in writers:
-        writer.join(60)
+        writer.join()
     assert [outcome.error for outcomes in found for outcome in outcomes] == [None] * 3
     assert [words for words in mam.writes() if "mam-deposit" in words] == ["mam-deposit -a a_x -z 250 -f 17"]
     assert [fund["allocated"] for fund in mam.books.funds.values()] == [250_00]

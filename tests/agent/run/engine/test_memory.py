@@ -58,7 +58,7 @@ class SharedBackend(MemoryBackend):
 
     def observe(self, scope: Scope = Scope()) -> Snapshot:
         if scope.jobs_of and self.together is not None:
-            self.together.wait(20)
+            self.together.wait(600)
         return super().observe(scope)
 
     def apply(self, actions: Sequence[ClusterAction]) -> Sequence[Outcome]:
