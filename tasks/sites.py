@@ -20,7 +20,7 @@ from agent.config.model import Mode, Offering, Problem, Severity
 from agent.core.errors import BackendError, SiteAgentError
 from agent.observability import sentry
 from agent.run.results import PassReport
-from agent.run.service import event_coverage, presence
+from agent.run.service import configuration, event_coverage, presence
 from agent.run.site import Site, connect, unusable
 from agent.waldur.identities import Program
 from tasks import current
@@ -35,6 +35,8 @@ def _check_worker(sender: str, instance: Any, **_: Any) -> None:
     program()
     queues = set(instance.app.amqp.queues.consume_from)
     served = [o for o in current.settings().offerings if table.queue_name(o.queue) in queues]
+    if not current.settings().has_timezone and any(Mode.REPORT in current.modes_of(o) for o in served):
+        log.info("timezone %s", configuration.NO_TIMEZONE)
     pairs = [(o, mode) for mode in table.TASK_OF for o in served if mode in current.modes_of(o)]
     problems = [problem for offering, mode in pairs for problem in unusable([offering], mode)]
     wanted = {(offering.path, mode) for offering, mode in pairs if offering.backend_of(mode)}

@@ -261,9 +261,9 @@ def offering_uuid(text: str) -> str:
         ) from error
 
 
-def time_zone(text: str) -> ZoneInfo:
+def time_zone(text: str) -> ZoneInfo | None:
     try:
-        return ZoneInfo(text or "UTC")
+        return ZoneInfo(text) if text else None
     except (ZoneInfoNotFoundError, ValueError, OSError) as error:
         raise ValidationError("unknown timezone; use a name such as UTC or Europe/Tallinn") from error
 

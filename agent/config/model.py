@@ -193,6 +193,8 @@ class Settings:
     # Names the file, or the environment, for messages.
     source: str
     timezone: ZoneInfo
+    # The file says which; without it months begin in UTC.
+    has_timezone: bool
     log_level: str
     log_format: str
     sentry_dsn: Secret | None

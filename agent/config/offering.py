@@ -48,8 +48,9 @@ BACKEND_KEYS = {
 }
 OIDC_KEYS = ("oidc_token_url", "oidc_client_id", "oidc_client_secret")
 DEFAULT_QUEUE = "default"
-# Files of 2024 have none of these: then the kind of backend was all that there was to say.
+# Files of 2024 have none of these: they are of SLURM, the only kind of backend that there was.
 ROLE_KEYS = (*BACKEND_KEYS.values(), "username_management_backend")
+ONLY_KIND_OF_2024 = "slurm"
 SERVES_ALL = (
     f"it serves all modes, as in files of 2024: none of {', '.join(ROLE_KEYS)} is written. Write an empty "
     "one to serve nothing"
@@ -142,12 +143,19 @@ def read_offering(
 def _backends(
     values: OfferingKeys, section: Mapping[Any, Any], path: str, findings: Findings
 ) -> dict[Mode, str]:
-    """Return the backend of each mode that has one."""
-    if values.backend_type and not any(name in section for name in ROLE_KEYS):
+    """Return the backend of each mode that has one. An offering that writes any of the keys has a backend for no other
+    mode; one that writes none is of 2024 where its kind is SLURM, and else runs nothing, as in the reference.
+    """
+    kind = values.backend_type.lower()
+    is_bare = not any(name in section for name in ROLE_KEYS)
+    if is_bare and kind == ONLY_KIND_OF_2024:
         findings.warn(key_path(path, "backend_type"), SERVES_ALL)
-        return dict.fromkeys(BACKEND_KEYS, values.backend_type.lower())
+        return dict.fromkeys(BACKEND_KEYS, kind)
     backends = {mode: name for mode, key in BACKEND_KEYS.items() if (name := getattr(values, key))}
-    if not backends:
+    if is_bare and kind:
+        keys = ", ".join(f"`{key}: {kind}`" for key in BACKEND_KEYS.values())
+        findings.warn(path, f"{NOTHING_SCHEDULED}. Write those of {keys} that shall run")
+    elif not backends:
         findings.warn(path, NOTHING_SCHEDULED)
     return backends
 

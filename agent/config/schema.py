@@ -266,8 +266,8 @@ class OfferingKeys:
         "[below](#order_hook)", wrong=STOPS_ORDERS)
     staff_token_file: str = key("", "a file with a token of Waldur's staff, for `historical-usage`; read only then, on "
         "the node that loads the months")
-    backend_type: str = required("the kind of backend, in any case. In a file that writes none of the four `*_backend` "
-        "keys, as all files of 2024, it serves all modes")
+    backend_type: str = required("the kind of backend, in any case. In an offering that writes none of the four "
+        "`*_backend` keys, `slurm` serves all modes, as in files of 2024, and any other kind none")
     backend_settings: Mapping[Any, Any] = key(dict, "settings of the backends, see [below](#backend_settings)",
         section=BackendSettingsKeys)
     backend_components: Mapping[Any, Any] = key(dict, "what Waldur bills, by name, see [below](#backend_components)",
@@ -309,8 +309,9 @@ class RootKeys:
     state_dir: str = key("", "the folder for locks, the journal and the [state file](state.md), on a local disk",
         usual="see below")
     strict: bool = key(False, "an unknown key is an error")
-    timezone: ZoneInfo = key(ZoneInfo("UTC"), "the zone in which months of billing begin; a name such as "
-        "`Europe/Tallinn`", of=Text(field_types.time_zone), usual_value="UTC")
+    timezone: ZoneInfo | None = key(None, "the zone in which months of billing begin; a name such as "
+        "`Europe/Tallinn`. While it is not written, `config-check` and the start of a worker that reports say so",
+        of=Text(field_types.time_zone), usual_value="UTC")
     log_level: str = key("INFO", "`DEBUG`, `INFO`, `WARNING`, `ERROR` or `CRITICAL`, in any case",
         of=field_types.log_level())
     reporting_periods: int = key(2, "months that are reported, counted back from this one; 1 to 12", of=whole(1, 12))

@@ -8,6 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from zoneinfo import ZoneInfo
 
 from agent.config import environment, field_types
 from agent.config.environment import Variables
@@ -82,7 +83,8 @@ def read_settings(
     return Settings(
         offerings=_offerings(values.offerings, defaults, sources),
         source=source,
-        timezone=values.timezone,
+        timezone=values.timezone or ZoneInfo("UTC"),
+        has_timezone=values.timezone is not None,
         log_level=variables.log_level or values.log_level,
         log_format=variables.log_format,
         sentry_dsn=Secret(sentry_dsn) if sentry_dsn else None,

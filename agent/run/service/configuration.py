@@ -24,6 +24,10 @@ from agent.state import mounts, store
 from backends import registry
 from backends.usernames import registry as usernames
 
+NO_TIMEZONE = (
+    "is not written, so months of billing begin in UTC, also where this host has another zone. `UTC` says that this is "
+    "meant; else write the zone of Waldur's server"
+)
 WITHOUT_KEYS = frozenset({"slurm", "moab"})
 
 
@@ -90,8 +94,10 @@ def usable(
 
 
 def advice(settings: Settings) -> tuple[tuple[str, str], ...]:
-    """Return keys that are not set and that guard people, each with a sentence on its safe value."""
-    return tuple(
+    """Return keys that are not set and that guard people or their bills, each with a sentence on its safe value."""
+    is_reporting = any(offering.backend_of(Mode.REPORT) for offering in settings.offerings)
+    zone = () if settings.has_timezone or not is_reporting else (("timezone", NO_TIMEZONE),)
+    return zone + tuple(
         (
             f"{offering.path}.preserve_unmanaged_backend_users",
             "is not written, so users whom Waldur does not know, also those added by hand, are removed from the "

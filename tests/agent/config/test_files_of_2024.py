@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import beat_schedule as table
-from agent.config.model import Mode, Severity
+from agent.config.model import Mode
 from agent.run.service import configuration
 
 from .samples import OFFERING, UUID, Site, changed, only_offering, root, warnings
@@ -54,9 +54,32 @@ def test_one_key_that_is_written_says_that_the_others_are_left_out(
     assert "nothing is scheduled for it" in warnings(loaded)["offerings[0]"]
 
 
-def test_a_kind_of_backend_that_is_not_here_serves_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["moab", "MOAB", "freeipa"])
+def test_another_kind_of_backend_runs_nothing_as_in_the_reference(tmp_path: Path, kind: str) -> None:
     bare = {name: value for name, value in OFFERING.items() if name not in KEYS}
-    file = write(tmp_path, changed(bare, "backend_type", "freeipa"))
-    problems = configuration.checked(file, {}).problems
-    assert any("backend 'freeipa' is not installed" in problem.message for problem in problems)
-    assert all(problem.severity is Severity.WARNING for problem in problems)
+    loaded = configuration.checked(write(tmp_path, changed(bare, "backend_type", kind)), {})
+    assert only_offering(loaded).backends == {}
+    (said,) = [message for message in warnings(loaded).values() if "nothing is scheduled for it" in message]
+    assert f"Write those of `order_processing_backend: {kind.lower()}`, `membership_sync_backend" in said
+
+
+def test_kinds_are_told_apart_offering_by_offering(site: Site) -> None:
+    bare = {name: value for name, value in OFFERING.items() if name not in KEYS}
+    moab = {**bare, "name": "Two", "waldur_offering_uuid": "f" * 32, "backend_type": "moab"}
+    loaded = site.load(root(offerings=[bare, moab]))
+    assert loaded.settings is not None
+    assert [set(each.backends) for each in loaded.settings.offerings] == [set(Mode), set()]
+
+
+@pytest.mark.parametrize(
+    ("written", "is_advised"), [({}, True), ({"timezone": ""}, True), ({"timezone": "UTC"}, False)]
+)
+def test_an_omitted_timezone_is_utc_and_named(site: Site, written: dict[str, str], is_advised: bool) -> None:
+    """One document of the reference has the system's there; its code has UTC."""
+    loaded = site.load(
+        root(**written, offerings=[changed(OFFERING, "reporting_backend", "slurm")]), strict=True
+    )
+    assert loaded.settings is not None and str(loaded.settings.timezone) == "UTC"
+    assert ("timezone" in dict(configuration.advice(loaded.settings))) is is_advised
+    without_reports = site.load(root(**written)).settings
+    assert without_reports and "timezone" not in dict(configuration.advice(without_reports))
