@@ -18,6 +18,7 @@ COPY agent agent
 COPY backends backends
 COPY simulator simulator
 COPY tasks tasks
+COPY waldur_slurm waldur_slurm
 RUN pip wheel --quiet --no-cache-dir --no-deps --no-index --no-build-isolation --wheel-dir /wheels .
 
 FROM wheels AS venv

@@ -54,7 +54,9 @@ def descendants(pid: int) -> set[int]:
 
 
 class UnitProcess:
-    """One unit of `systemd/`, started by `start`. `name` may be an instance's: `waldur-site-worker@QUEUE.service`."""
+    """One unit of `systemd/`, started by `start`. `name` may be an instance's (`waldur-site-worker@QUEUE.service`), or
+    lead to another folder (`../systemd-conf/agent-report/agent.service`).
+    """
 
     def __init__(
         self,
@@ -64,8 +66,11 @@ class UnitProcess:
         variables: Mapping[str, str],
         *,
         config_uid: int = 0,
+        etc: Mapping[str, Path] | None = None,
     ) -> None:
-        """`variables` is what the operator has in the environment file; `config_uid` owns the configuration file."""
+        """`variables` is what the operator has in the environment file; `config_uid` owns the configuration file.
+        `etc`: more files of root's, by their place below /etc.
+        """
         template, _, rest = name.partition("@")
         self.instance = rest.removesuffix(".service")
         self.unit = UNITS / (f"{template}@.service" if rest else name)
@@ -74,6 +79,7 @@ class UnitProcess:
         self.log = folder / "unit.log"
         self.messages: list[str] = []
         self._config, self._config_uid, self._variables = config, config_uid, dict(variables)
+        self._etc = dict(etc or {})
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -113,7 +119,7 @@ class UnitProcess:
 
     def output(self) -> str:
         """Return what the unit has written, to the journal or to its own file."""
-        own = sorted((self.folder / "logs").glob("*.log"))
+        own = sorted((self.folder / "logs").rglob("*.log"))
         return "".join(tail(log, 10**9) for log in [self.log, *own])
 
     def wait_for_end(self) -> int:
@@ -178,9 +184,16 @@ class UnitProcess:
         environment = dict(self._folders(uid, lines))
         for assignment in self.service["Environment"]:
             environment.update(part.split("=", 1) for part in shlex.split(self._expanded(assignment)))
-        for file in self.service.get("EnvironmentFile", ()):
-            assert file == "-/etc/waldur/site-cluster.env"
-            environment.update(self._variables)
+        for place, file in self._etc.items():
+            lines.append(f"install -D -m 600 {shlex.quote(str(file))} /etc/{place}")
+        for place in self.service.get("EnvironmentFile", ()):
+            if place == "-/etc/waldur/site-cluster.env":
+                environment.update(self._variables)
+                continue
+            for line in self._etc[place.removeprefix("/etc/")].read_text().splitlines():
+                if line and not line.startswith(("#", ";")):
+                    name, _, value = line.partition("=")
+                    environment[name] = value
         (address,) = (self._socket.getsockname().decode(),)
         if self.service.get("Type") == ["notify"]:
             environment["NOTIFY_SOCKET"] = "@" + address[1:]
@@ -213,6 +226,9 @@ class UnitProcess:
             lines.append(f"install -d -m 500 -o {uid} -g {uid} {folder}")
             lines.append(f"install -m 400 -o {uid} -g {uid} {source} {folder}/{name}")
             yield "CREDENTIALS_DIRECTORY", folder
+        # Legacy units log to files: they are read when the namespace is gone.
+        logs = shlex.quote(str(self.folder / "logs"))
+        lines.append(f"install -d {logs} && mount --bind {logs} /var/log")
         # What tmpfiles.d makes for units that make nothing themselves.
         for rules in sorted(UNITS.glob("tmpfiles.d/*.conf")):
             for line in rules.read_text().splitlines():
@@ -220,9 +236,6 @@ class UnitProcess:
                     _, folder, mode, user, *_ = line.split()
                     owner = 0 if user == "root" else SERVICE_UID
                     lines.append(f"install -d -m {mode} -o {owner} -g {owner} {folder}")
-        # Legacy units log to a file: it is read when the namespace is gone.
-        logs = shlex.quote(str(self.folder / "logs"))
-        lines.append(f"install -d -o {uid} {logs} && mount --bind {logs} /var/log/waldur-site")
 
     def _expanded(self, text: str) -> str:
         """Replace systemd's specifiers that our units use."""

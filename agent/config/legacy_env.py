@@ -7,6 +7,7 @@ Builds the tree that a YAML file would give, so that one schema judges both.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -25,6 +26,7 @@ CONFIG_FILE = "WALDUR_CONFIG_FILE_PATH"
 DIRECTION = "WALDUR_SYNC_DIRECTION"
 MODE = "WALDUR_SITE_AGENT_MODE"
 TRES_FILE = "SLURM_TRES_CONFIG_PATH"
+COMMENT = re.compile(r"\s+#\s.*")
 # Seen from the cluster: pull fetches orders from Waldur, push sends usage and members to it.
 DIRECTIONS = {"pull": (Mode.ORDER_PROCESS,), "push": (Mode.REPORT, Mode.MEMBERSHIP_SYNC)}
 
@@ -123,9 +125,18 @@ def _is_bare(entry: object) -> bool:
     return isinstance(entry, Mapping) and _SITE_KEYS.isdisjoint(entry)
 
 
+def modes(environ: Mapping[str, str]) -> tuple[Mode, ...]:
+    """Return the modes that the variables ask for; none where they ask for none that there is."""
+    old = _read(environ, Findings())
+    return DIRECTIONS.get(old.direction, (old.mode,) if old.mode else ())
+
+
 def _read(environ: Mapping[str, str], findings: Findings) -> OldVariables:
-    """Return the variables; the mode counts where there is no direction."""
-    return declared(OldVariables, {**environ, MODE: ""} if environ.get(DIRECTION) else environ, findings)
+    """Return the variables, without comments as that service's own examples have them after the value: docker cuts
+    them off, systemd does not. The mode counts where there is no direction.
+    """
+    given = {name: COMMENT.sub("", environ[name]) for name in keys_of(OldVariables) if name in environ}
+    return declared(OldVariables, {**given, MODE: ""} if given.get(DIRECTION) else given, findings)
 
 
 def _site(old: OldVariables, findings: Findings) -> dict[str, Any]:
@@ -141,15 +152,15 @@ def _site(old: OldVariables, findings: Findings) -> dict[str, Any]:
         components = read_yaml(Path(old.tres_file), findings) or {}
     else:
         findings.error(TRES_FILE, f"the TRES file {old.tres_file} does not exist; name it in this variable")
-    modes = DIRECTIONS.get(old.direction, (old.mode,) if old.mode else ())
-    if not modes and not findings.has_error_at(DIRECTION) and not findings.has_error_at(MODE):
+    wanted = DIRECTIONS.get(old.direction, (old.mode,) if old.mode else ())
+    if not wanted and not findings.has_error_at(DIRECTION) and not findings.has_error_at(MODE):
         findings.error(
             DIRECTION, "it is not set: pull processes orders, push reports usage and syncs members"
         )
     return {
         "backend_type": old.backend_type,
         **dict.fromkeys(BACKEND_KEYS.values(), ""),
-        **{BACKEND_KEYS[mode]: old.backend_type for mode in modes},
+        **{BACKEND_KEYS[mode]: old.backend_type for mode in wanted},
         "backend_settings": settings,
         "backend_components": components,
     }

@@ -43,11 +43,9 @@ def agents(proc: Path = PROC) -> list[Agent]:
             words = [
                 word.decode("utf-8", "replace") for word in (folder / "cmdline").read_bytes().split(b"\0")
             ]
-            agent = _agent(int(folder.name), words[:-1], folder)
+            found += _agents(int(folder.name), words[:-1], folder)
         except OSError:
             continue
-        if agent is not None:
-            found.append(agent)
     roles = {(agent.role, agent.pid) for agent in found}
     return [agent for agent in found if (agent.role, _parent(proc, agent.pid)) not in roles]
 
@@ -66,22 +64,24 @@ def services_alone(source: str, running: Iterable[Agent]) -> tuple[str, ...]:
     return tuple(sorted({agent.role for agent in here if agent.is_ours}))
 
 
-def _agent(pid: int, words: Sequence[str], folder: Path) -> Agent | None:
-    """Return the agent that these words started; None for any other program."""
+def _agents(pid: int, words: Sequence[str], folder: Path) -> list[Agent]:
+    """Return the agent that these words started, once for each mode; none for any other program."""
     started = [Path(word).name for word in words[:3]]
     if SCRIPT in started[:2]:
         script = words[started.index(SCRIPT)]
-        is_ours = Path(script).parent == Path(sys.executable).parent
-        mode = _option(words, MODE_OPTIONS) or USUAL_MODE
-        return Agent(pid, mode, True, _option(words, CONFIG_OPTIONS) or _configured(folder), is_ours)
+        # A folder may be a link: `/opt/waldur-site-cluster` to that of a version.
+        is_ours = Path(script).parent.resolve() == Path(sys.executable).parent.resolve()
+        config = _option(words, CONFIG_OPTIONS) or _configured(folder)
+        modes = dict.fromkeys(_values(words, MODE_OPTIONS)) or (USUAL_MODE,)
+        return [Agent(pid, mode, True, config, is_ours) for mode in modes]
     if "tasks" in words and "-A" in words:
         role = next((word for word in words if word in CELERY_ROLES), "")
     elif any(program in started for program in PROGRAMS) or "agent.cli.main" in " ".join(words[:3]):
         role = next((word for word in words if word in OUR_ROLES), "")
     else:
-        return None
+        return []
     config = _option(words, CONFIG_OPTIONS) if role in OUR_ROLES else ""
-    return Agent(pid, role, False, config or _configured(folder)) if role else None
+    return [Agent(pid, role, False, config or _configured(folder))] if role else []
 
 
 def _option(words: Sequence[str], names: Sequence[str]) -> str:

@@ -16,7 +16,7 @@ from setuptools import find_packages
 
 from tests.agent.cli.operator_site import REPOSITORY
 
-HOUSES = ("agent", "backends", "simulator", "tasks")
+HOUSES = ("agent", "backends", "simulator", "tasks", "waldur_slurm")
 
 
 def test_every_module_and_data_file_is_in_the_wheel() -> None:
