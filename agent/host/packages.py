@@ -17,7 +17,7 @@ from pathlib import Path, PurePosixPath
 from agent.core.printable import shortlist
 
 DISTRIBUTION = "waldur-site-cluster"
-PACKAGES = ("agent", "backends", "simulator", "tasks", "waldur_slurm")
+PACKAGES = ("agent", "backends", "simulator", "tasks")
 MODULES = ("beat_schedule", "flowerconfig", "manage")
 REMEDY = "install waldur-site-cluster into a virtual environment with nothing else in it"
 NAMED = 3
