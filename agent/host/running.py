@@ -13,6 +13,9 @@ PROC = Path("/proc")
 SCRIPT = "waldur_site_agent"
 PROGRAMS = ("waldur-site-cluster", "manage.py")
 CONFIG = "WALDUR_SITE_AGENT_CONFIG"
+# As settings name their source that come from variables alone (agent.config.load), and these variables.
+ENVIRONMENT = "the environment"
+OLDEST = ("WALDUR_API_URL", "WALDUR_API_TOKEN", "WALDUR_OFFERING_UUID")
 USUAL_MODE = "order_process"
 MODE_OPTIONS, CONFIG_OPTIONS = ("-m", "--mode"), ("-c", "--config-file", "--config")
 # Of `celery -A tasks`, and of our own program.
@@ -101,13 +104,16 @@ def _values(words: Sequence[str], names: Sequence[str]) -> Iterator[str]:
 
 
 def _configured(folder: Path) -> str:
-    """Return the file that the environment of a process names; empty where we may not look."""
+    """Return the file that the environment of a process names, or `ENVIRONMENT` where it configures the oldest service;
+    empty where we may not look.
+    """
     try:
-        variables = (folder / "environ").read_bytes().split(b"\0")
+        written = (folder / "environ").read_bytes().decode("utf-8", "replace").split("\0")
     except OSError:
         return ""
-    prefix = f"{CONFIG}=".encode()
-    return next((v[len(prefix) :].decode("utf-8", "replace") for v in variables if v.startswith(prefix)), "")
+    variables = dict(each.split("=", 1) for each in written if "=" in each)
+    usual = ENVIRONMENT if all(map(variables.get, OLDEST)) else ""
+    return variables.get(CONFIG) or usual
 
 
 def _parent(proc: Path, pid: int) -> int:

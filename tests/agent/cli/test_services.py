@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from agent.config import legacy_env, load
 from agent.host import running
 from agent.host.running import Agent
 from agent.run.service import services
@@ -121,6 +122,17 @@ def test_agents_are_found_among_the_processes_of_the_host(start: Start) -> None:
     worker = start("celery", "-A", "tasks", "worker", WALDUR_SITE_AGENT_CONFIG="/etc/c.yaml")
     bridge = start("waldur-site-cluster", "bridge", "-c/etc/d.yaml")
     others = [start("celery", "-A", "other", "worker"), start("waldur-site-cluster", "status")]
+    variables = dict.fromkeys(legacy_env.API_VARIABLES, "x")
+    push = start(
+        "waldur_site_agent", "-m", "report", "-mmembership_sync", WALDUR_SITE_AGENT_CONFIG="", **variables
+    )
+    both = [agent for agent in running.agents() if agent.pid == push]
+    assert [(agent.role, agent.config) for agent in both] == [
+        ("report", load.ENVIRONMENT),
+        ("membership_sync", load.ENVIRONMENT),
+    ]
+    assert running.of_configuration("/etc/a.yaml", both) == []
+    assert running.of_configuration(load.ENVIRONMENT, both) == both
     found = {agent.pid: agent for agent in running.agents()}
     assert found[old] == Agent(old, "report", True, "/etc/a.yaml", is_ours=False)
     assert found[usual] == Agent(usual, "order_process", True, "/etc/b.yaml", is_ours=False)
