@@ -18,6 +18,7 @@ from typing import Any
 from agent.core.bounded_json import read_json
 from agent.core.errors import BackendError, CommandFailed
 from agent.core.printable import printable
+from agent.host.files import others_may_change
 from backends.process import Completed, Runner
 
 ANSWER_LIMIT_BYTES = 1 << 16
@@ -117,7 +118,7 @@ def _check_argument(path: str) -> None:
 
 
 def _require_safe(path: str, found: os.stat_result) -> None:
-    if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH) or found.st_uid not in (0, os.geteuid()):
+    if others_may_change(found):
         raise BackendError(
             f"{path} (order_hook.command) is not started: others than root and this user can change it. "
             f"`chown root` and `chmod go-w` it. {NEXT}"

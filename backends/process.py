@@ -257,6 +257,15 @@ class Runner:
                 raise BackendError(f"`{' '.join(argv)}` was stopped: it printed {len(said)} bytes and more")
             return self._completed(argv, command, child, io.BytesIO(said), stderr, started_s)
 
+    def start_dialogue(
+        self, command: Sequence[str], environment: Mapping[str, str] | None = None
+    ) -> subprocess.Popen[bytes]:
+        """Start a program that runs on, for `backends.dialogue`. It shall change nothing: it is killed in the end."""
+        pipe = subprocess.PIPE
+        child = self._start(self.argv(command), pipe, pipe, stdin=pipe, environment=environment)
+        self.executed["read"] += 1
+        return child
+
     def _start_read(
         self,
         argv: Sequence[str],
@@ -282,7 +291,7 @@ class Runner:
         self,
         argv: Sequence[str],
         stdout: IO[bytes] | int,
-        stderr: IO[bytes],
+        stderr: IO[bytes] | int,
         *,
         stdin: IO[bytes] | int | None = None,
         keep: Sequence[int] = (),

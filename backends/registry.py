@@ -27,6 +27,7 @@ from backends.base import (
     Plugin,
 )
 from backends.plugins import PluginMissing
+from backends.reference.plugin import ReferencePlugin
 
 GROUP = "waldur_site_cluster.backends"
 
@@ -58,32 +59,51 @@ def load(name: str) -> Plugin:
     return plugin
 
 
+def plugin_of(offering: Offering, mode: Mode) -> Plugin:
+    """Return the plugin that serves a mode: one of this host's, or one of the reference. Raises PluginMissing."""
+    name = offering.backend_of(mode)
+    if mode is Mode.REPORT and offering.plugin_venv:
+        return ReferencePlugin(offering, name)
+    return load(name)
+
+
+def _modes(offering: Offering) -> Iterator[frozenset[Mode]]:
+    """Yield the modes of each backend of an offering. A plugin of the reference serves no other than reports."""
+    places = {
+        mode: (name, mode is Mode.REPORT and offering.plugin_venv is not None)
+        for mode, name in offering.backends.items()
+        if name
+    }
+    for place in dict.fromkeys(places.values()):
+        yield frozenset(mode for mode, each in places.items() if each == place)
+
+
 def _plugins(offering: Offering) -> Iterator[Plugin]:
     """Yield the plugins of an offering's backends that can be loaded."""
-    for name in set(filter(None, offering.backends.values())):
+    for modes in _modes(offering):
         with suppress(PluginMissing):
-            yield load(name)
+            yield plugin_of(offering, min(modes))
 
 
 def configure(offering: Offering, mode: Mode) -> Configured:
     """Configure the backend of one mode. Raises ConfigError with every reason."""
-    name = offering.backend_of(mode)
-    plugin = load(name)
+    plugin = plugin_of(offering, mode)
     parsed = _parsed(plugin, offering)
     errors = [str(p) for p in parsed.problems if p.severity is Severity.ERROR or mode in p.stopped_modes]
     if errors or parsed.settings is None:
         raise ConfigError(f"offering {offering.name}: {'; '.join(errors)}")
-    return Configured(name, plugin, parsed.settings)
+    return Configured(offering.backend_of(mode), plugin, parsed.settings)
 
 
 def with_known_components(offering: Offering, *modes: Mode) -> Offering:
     """Return the offering with those of its components that the backends of these modes (of all, without any) can
     keep.
     """
-    names = (offering.backend_of(mode) for mode in modes or offering.backends)
-    for name in dict.fromkeys(filter(None, names)):
+    for served in _modes(offering):
+        if modes and served.isdisjoint(modes):
+            continue
         try:
-            plugin = load(name)
+            plugin = plugin_of(offering, min(served))
         except PluginMissing:
             continue
         if isinstance(plugin, ComponentRules):
@@ -110,11 +130,10 @@ def _parsed(plugin: Plugin, offering: Offering) -> Parsed:
 def problems(offering: Offering) -> list[Problem]:
     """Return what the backends of an offering find wrong in its settings, and modes without an installed backend."""
     findings = Findings()
-    for name in dict.fromkeys(filter(None, offering.backends.values())):
-        modes = frozenset(mode for mode, each in offering.backends.items() if each == name)
+    for modes in _modes(offering):
         unserved = WrongValue(modes)
         try:
-            parsed = _parsed(load(name), offering)
+            parsed = _parsed(plugin_of(offering, min(modes)), offering)
         except PluginMissing as error:
             where = next(BACKEND_KEYS[mode] for mode in offering.backends if mode in modes)
             findings.refuse(f"{offering.path}.{where}", str(error), unserved)

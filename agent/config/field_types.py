@@ -274,6 +274,12 @@ def queue_name(text: str) -> str:
     return text
 
 
+def absolute_path(text: str) -> str:
+    if text and not text.startswith("/"):
+        raise ValidationError("an absolute path is needed")
+    return text
+
+
 def program(words: tuple[str, ...]) -> tuple[str, ...]:
     """Return a program of the site with its arguments: the first word is an absolute path."""
     if not words or not words[0].startswith("/"):

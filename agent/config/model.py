@@ -141,6 +141,8 @@ class Offering:
     # Users whom Waldur does not know stay in their accounts; None where the file does not say.
     keeps_unmanaged: bool | None = None
     order_hook: OrderHookSettings | None = None
+    # The virtual environment where `reporting_backend` is a backend of the reference.
+    plugin_venv: Path | None = None
     # A sentence for each mode that a value of this offering makes unusable.
     stopped: Mapping[Mode, str] = field(default_factory=lambda: EMPTY)
     # Drafts of those that cannot be used: they are judged further.

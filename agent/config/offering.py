@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 from urllib.parse import urlsplit
@@ -14,7 +15,7 @@ from agent.config.components import read_components
 from agent.config.field_types import QUEUE_NAME, displayed, key_name
 from agent.config.findings import Findings, key_path, without_effect
 from agent.config.homes import read_homes
-from agent.config.keys import keys_of
+from agent.config.keys import WrongValue, keys_of
 from agent.config.model import (
     EventSettings,
     Mode,
@@ -97,6 +98,7 @@ def read_offering(
     queue = _queue(values, common, path, findings)
     policy = rules_of(values.policy, key_path(path, "policy"), above=defaults.policy, findings=findings)
     backends = _backends(values, section, path, findings)
+    plugin_venv = _plugin_venv(values, backends, path, findings)
     usage_source = _usage_source(values.usage_source, common.usage_tres_source, settings_path, findings)
     written_uuid = section.get("waldur_offering_uuid")
     uuid = values.waldur_offering_uuid or (written_uuid.strip() if isinstance(written_uuid, str) else "")
@@ -135,6 +137,7 @@ def read_offering(
         omits_lower_usage=values.omit_anomalous_usage_components,
         order_hook=values.order_hook,
         staff_token_file=sources.located(values.staff_token_file) if values.staff_token_file else None,
+        plugin_venv=plugin_venv,
         keeps_unmanaged=values.preserve_unmanaged_backend_users,
         stopped=MappingProxyType({mode: "; ".join(several) for mode, several in reasons.items()}),
     )
@@ -158,6 +161,27 @@ def _backends(
     elif not backends:
         findings.warn(path, NOTHING_SCHEDULED)
     return backends
+
+
+def _plugin_venv(
+    values: OfferingKeys, backends: Mapping[Mode, str], path: str, findings: Findings
+) -> Path | None:
+    """Return the environment of the backend for reports. One name is not both its backend and one of ours."""
+    if not values.plugin_venv:
+        return None
+    if not values.reporting_backend:
+        why = "it is the environment of `reporting_backend`, which is not written"
+        findings.add(without_effect({"plugin_venv": values.plugin_venv}, ["plugin_venv"], path, why))
+        return None
+    for mode in (Mode.ORDER_PROCESS, Mode.MEMBERSHIP_SYNC):
+        if backends.get(mode) == values.reporting_backend:
+            findings.refuse(
+                key_path(path, BACKEND_KEYS[mode]),
+                f"{displayed(backends[mode])} is the plugin of waldur-site-agent in `plugin_venv`, which serves "
+                "`reporting_backend` only, and neither orders nor members; name a backend of this agent (slurm, moab)",
+                WrongValue(frozenset({mode})),
+            )
+    return Path(values.plugin_venv)
 
 
 def _usage_source(

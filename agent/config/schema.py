@@ -275,6 +275,9 @@ class OfferingKeys:
     order_processing_backend: str = key("", "the backend for orders; without it, orders are not processed")
     membership_sync_backend: str = key("", "the backend for members; without it, members are not synced")
     reporting_backend: str = key("", "the backend for usage; without it, usage is not reported")
+    plugin_venv: str = key("", "the folder of a virtual environment with a backend of `waldur-site-agent`, which "
+        "`reporting_backend` names and which serves reports only: [reports](reports.md#plugins-of-waldur-site-agent)",
+        of=Text(field_types.absolute_path), wrong=STOPS_REPORTS)
     username_management_backend: str = key("base", "the backend for user names: `base`, `template`, `ldap` "
         "([usernames](usernames.md))")
     resource_import_enabled: bool = key(False, "show Waldur what could be imported")

@@ -107,6 +107,10 @@ class AnswerTooSlow(BackendUnavailable):
     """
 
 
+class PluginFailed(BackendUnavailable):
+    """A plugin of the reference raised an exception, or reported what is no usage: what it was asked for is unknown."""
+
+
 class CommandFailed(BackendError):
     """A command ended with an error. `retryable` when its words point to an outage. `lines`: how many it had printed
     that are read already, and not in `stdout`.

@@ -253,6 +253,7 @@ class OfferingFacts:
     uuid: str
     name: str = ""
     state: str = ""
+    backend_id: str = ""
     customer_uuid: str = ""
     customer_name: str = ""
     components: tuple[WaldurComponent, ...] = ()

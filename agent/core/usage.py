@@ -8,11 +8,13 @@ A count divided by its `scale` is in the units of the cluster's limits. SLURM co
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from enum import StrEnum
 
+from agent.core.model import Component
 from agent.core.periods import Month
+from agent.core.units import Shares, reported_amount
 
 # Counts by name (`cpu`, `mem`, `gres/gpu`, `gres/gpu:a100`, `billing`).
 Counts = Mapping[str, int]
@@ -38,6 +40,10 @@ class UsageQuery:
     as_reference: bool = False
     # This alone, to distinguish the two.
     last_runs_only: bool = False
+    # What Waldur's resources are called, in its spelling, for a backend that reads single accounts only.
+    accounts: tuple[str, ...] = ()
+    # The `backend_id` of the offering in Waldur, for a plugin of the reference.
+    offering_backend_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +90,26 @@ class Usage:
     scale: int = 60
     # Jobs that had not ended, whose counts still grow.
     live: tuple[JobUse, ...] = ()
+    # It is counted by component, in Waldur's units, by a plugin of the reference. What that does not name is unknown;
+    # what SLURM and MOAB do not name was not used.
+    by_component: bool = False
+    # Less than before is no mistake.
+    may_fall: bool = False
+    # Why the usage of an account is unknown.
+    unknown: Mapping[str, str] = field(default_factory=dict)
+
+    def amount(self, component: Component, counts: Counts, shares: Shares | None = None) -> Decimal | None:
+        """Return what was used of a component, in Waldur's units with two decimals; None where that is unknown.
+
+        `shares`: of TRES that other components name as well.
+        """
+        if not self.by_component:
+            return reported_amount(component, counts, self.scale, shares)
+        if component.name not in counts:
+            return None
+        return reported_amount(
+            replace(component, unit_factor=1, unit_factor_reporting=None, targets={}), counts, self.scale
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ class UsageAction(WaldurAction):
 
     target: ClassVar[Target] = Target.RESOURCE
     identifiers: ClassVar[Mapping[str, str]] = {"resource": "resource", "account": "account"}
-    fleeting: ClassVar[frozenset[str]] = frozenset({"before", "after"})
+    fleeting: ClassVar[frozenset[str]] = frozenset({"before", "after", "may_fall"})
     grows: ClassVar[bool] = True
     # Its totals, which its users' shares add up to.
     is_total: ClassVar[bool]
@@ -34,6 +34,8 @@ class UsageAction(WaldurAction):
     account: str
     # Written `2024-03`.
     month: str
+    # Less than Waldur has is no mistake (`Usage.may_fall`).
+    may_fall: bool = field(default=False, compare=False)
     before: Amounts = field(default=(), compare=False)
     after: Amounts = field(compare=False)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -22,6 +23,11 @@ SHORT = frozenset({errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM, errno
 class Owner:
     uid: int
     gid: int
+
+
+def others_may_change(found: os.stat_result) -> bool:
+    """Return whether others than root and this user may write to a file or folder."""
+    return bool(found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)) or found.st_uid not in (0, os.geteuid())
 
 
 def make_folder(folder: Path) -> None:

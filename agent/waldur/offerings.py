@@ -18,6 +18,7 @@ FIELDS = (
     "uuid",
     "name",
     "state",
+    "backend_id",
     "customer_uuid",
     "customer_name",
     "components",

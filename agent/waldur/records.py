@@ -139,6 +139,7 @@ def offering(record: Json, offering_uuid: str) -> OfferingFacts:
         uuid=offering_uuid,
         name=_text(record, "name"),
         state=_text(record, "state"),
+        backend_id=_text(record, "backend_id"),
         customer_uuid=hex_text(record, "customer_uuid"),
         customer_name=_text(record, "customer_name"),
         components=tuple(

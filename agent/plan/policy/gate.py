@@ -485,6 +485,8 @@ def held_decreases(actions: Iterable[Action], rules: PolicyRules) -> Iterator[He
         return
     reports: dict[tuple[str, str, str], list[UsageAction]] = {}
     for action in only(UsageAction, actions):
+        if action.may_fall:
+            continue
         reports.setdefault((action.account, action.month, action.resource), []).append(action)
     for (account, month, resource), several_reports in sorted(reports.items()):
         totals_fall = any(action.is_total and any(action.decreases()) for action in several_reports)

@@ -14,7 +14,7 @@ from enum import StrEnum
 from typing import TypeVar
 
 from agent.core.model import Component
-from agent.core.units import ZERO, Shares, reported_amount, targets_of, tres_shares
+from agent.core.units import ZERO, Shares, targets_of, tres_shares
 from agent.core.usage import Counts, Usage, UsageSource
 
 Number = TypeVar("Number", int, Decimal)
@@ -229,7 +229,7 @@ class CheckFacts:
         amounts = {
             way: None
             if found is None or component.name in self.untracked
-            else reported_amount(component, found, self.usages[way].scale, shares)
+            else self.usages[way].amount(component, found, shares)
             for way, found in counts.items()
         }
         waldur = self.waldur or {}

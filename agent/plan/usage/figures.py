@@ -17,7 +17,7 @@ from agent.core.account_names import fold
 from agent.core.errors import PlanRefused
 from agent.core.model import Component, Resource, WaldurComponent
 from agent.core.periods import Month
-from agent.core.units import Shares, limit_number, reported_amount
+from agent.core.units import Shares, limit_number
 from agent.core.usage import Counts, Usage
 from agent.plan.shared_limits import shares_of
 
@@ -287,9 +287,9 @@ def _amounts(
     facts: FigureFacts, counts: Counts, usage: Usage, shares: Shares
 ) -> dict[tuple[str, Month], Decimal]:
     return {
-        (c.name, usage.query.month): reported_amount(c, counts, usage.scale, shares)
+        (c.name, usage.query.month): amount
         for c in facts.components
-        if c.name not in facts.untracked
+        if c.name not in facts.untracked and (amount := usage.amount(c, counts, shares)) is not None
     }
 
 

@@ -18,8 +18,7 @@ from decimal import Decimal
 from agent.core.account_names import fold
 from agent.core.actions import Action
 from agent.core.model import Component, Resource, ResourceState
-from agent.core.periods import Month
-from agent.core.units import ZERO, Shares, reported_amount, sharing, targets_of
+from agent.core.units import ZERO, Shares, sharing, targets_of
 from agent.core.usage import AccountUsage, Usage, UsageRecord, UserUsageRecord
 from agent.core.usage_actions import ReportUsage, ReportUserUsage
 from agent.core.waldur_actions import WaldurAction
@@ -148,14 +147,18 @@ def accountable(
     return taken, tuple(c.name for c in listed if c.name not in billing_types)
 
 
-def untracked(components: Iterable[Component], tracked: frozenset[str]) -> dict[str, str]:
-    """Return components that count something which the cluster does not track, with the missing TRES."""
-    return {c.name: ", ".join(lacks) for c in components if (lacks := sorted(targets_of(c).keys() - tracked))}
-
-
-def counted(usage: Usage) -> frozenset[str]:
-    """Return names of everything that was counted for anybody."""
-    return frozenset(name for account in usage.accounts.values() for name in account.total)
+def untracked(
+    components: Iterable[Component], usages: Iterable[Usage], tracked: frozenset[str] = frozenset()
+) -> dict[str, str]:
+    """Return components that count something of which nobody had any and which is not `tracked` by the cluster, with
+    the missing TRES. Usage that is counted by component says of each account what is known.
+    """
+    found = tracked
+    for usage in usages:
+        if usage.by_component:
+            return {}
+        found = found.union(*(account.total for account in usage.accounts.values()))
+    return {c.name: ", ".join(lacks) for c in components if (lacks := sorted(targets_of(c).keys() - found))}
 
 
 def _of_resource(
@@ -185,6 +188,8 @@ def _of_resource(
         return replace(plan, skipped=sentence, needs_person=True)
     if resource.state not in TAKING:
         return replace(plan, skipped=f"Waldur takes no usage of a resource that is {resource.state}")
+    if account in usage.unknown:
+        return replace(plan, skipped=f"usage of account {account} is unknown: {usage.unknown[account]}")
     used = usage.accounts.get(account)
     if used is None and account not in rules.known:
         return replace(
@@ -203,12 +208,12 @@ def _of_resource(
 def _with_actions(
     plan: UsagePlan, used: AccountUsage, usage: Usage, ledger: Ledger, rules: UsageRules
 ) -> UsagePlan:
-    parts = rules.shares(plan.resource)
-    amounts = {c.name: reported_amount(c, used.total, usage.scale, parts) for c in rules.components}
+    parts = {} if usage.by_component else rules.shares(plan.resource)
+    amounts = _amounts(plan, used, usage, ledger, rules)
     if beyond := [name for name, amount in amounts.items() if amount >= MAX_AMOUNT]:
         sentence = f"usage of {', '.join(beyond)} is more than Waldur counts: check unit_factor"
         return replace(plan, skipped=sentence, needs_person=True)
-    lower = _lower(plan, amounts, ledger)
+    lower = {} if usage.may_fall else _lower(plan, amounts, ledger)
     # What one of them has less the others have more: reported alone, they would be billed for all of it.
     omitted = sharing(lower, parts)
     if rules.omits_lower and not rules.in_full and 0 < len(omitted & amounts.keys()) < len(amounts):
@@ -220,12 +225,30 @@ def _with_actions(
             + (f"; {others} is omitted with it, for it shares what was used" if others else ""),
         )
         amounts = {name: amount for name, amount in amounts.items() if name not in omitted}
-    plan = replace(plan, totals=_totals(plan, usage.query.month, amounts, ledger, rules))
+    plan = replace(plan, totals=_totals(plan, usage, amounts, ledger, rules))
     if not rules.with_users:
         return plan
     reported = (component for component in rules.components if component.name in amounts)
     shares = (_shares(plan, component, used, usage, ledger, rules) for component in reported)
     return replace(plan, shares=tuple(share for share in shares if share))
+
+
+def _amounts(
+    plan: UsagePlan, used: AccountUsage, usage: Usage, ledger: Ledger, rules: UsageRules
+) -> dict[str, Decimal]:
+    """Return what is reported of the components. Where all have to be reported together, one that is unknown stays as
+    Waldur has it.
+    """
+    parts = rules.shares(plan.resource)
+    amounts = {}
+    for component in rules.components:
+        amount = usage.amount(component, used.total, parts)
+        record = ledger.record(plan.resource.uuid, component.name)
+        if amount is None and rules.in_full and record:
+            amount = record.amount
+        if amount is not None:
+            amounts[component.name] = amount
+    return amounts
 
 
 def _lower(plan: UsagePlan, amounts: Mapping[str, Decimal], ledger: Ledger) -> dict[str, Decimal]:
@@ -236,7 +259,7 @@ def _lower(plan: UsagePlan, amounts: Mapping[str, Decimal], ledger: Ledger) -> d
 
 
 def _totals(
-    plan: UsagePlan, month: Month, amounts: Mapping[str, Decimal], ledger: Ledger, rules: UsageRules
+    plan: UsagePlan, usage: Usage, amounts: Mapping[str, Decimal], ledger: Ledger, rules: UsageRules
 ) -> ReportUsage | None:
     records = {name: ledger.record(plan.resource.uuid, name) for name in amounts}
     before = {name: record.amount if record else None for name, record in records.items()}
@@ -248,7 +271,8 @@ def _totals(
     return ReportUsage(
         resource=plan.resource.uuid,
         account=plan.account,
-        month=str(month),
+        month=str(usage.query.month),
+        may_fall=usage.may_fall,
         before=tuple((name, _text(before[name])) for name in reported),
         after=tuple((name, f"{amounts[name]:f}") for name in reported),
     )
@@ -264,11 +288,12 @@ def _shares(
     wanted: UserAmounts = {}
     parts = rules.shares(plan.resource)
     for user, counts in used.users.items():
-        amount = reported_amount(component, counts, usage.scale, parts)
+        amount = usage.amount(component, counts, parts)
         if user and amount:  # who is nameless has a part in the total only
             name = spelled.get(fold(user), user)
             wanted[name] = wanted.get(name, ZERO) + amount
-    wanted |= {name: ZERO for name, amount in present.items() if name not in wanted and amount != 0}
+    if not usage.by_component:
+        wanted |= {name: ZERO for name, amount in present.items() if name not in wanted and amount != 0}
     changed = sorted(name for name, amount in wanted.items() if present.get(name) != amount)
     if not changed:
         return None
@@ -277,6 +302,7 @@ def _shares(
         account=plan.account,
         month=str(usage.query.month),
         component=component.name,
+        may_fall=usage.may_fall,
         before=tuple((name, _text(present.get(name))) for name in changed),
         after=tuple((name, f"{wanted[name]:f}") for name in changed),
     )

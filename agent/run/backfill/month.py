@@ -177,7 +177,7 @@ class MonthRun:
             return
         for name in observed.missing:
             self.say(Mark.WARNING, f"Waldur's offering has no component {name}: run load-components")
-        seen = report_facts.month(self.site, self.month, with_users=self.options.with_users)
+        seen = report_facts.month(self.site, self.month, observed, with_users=self.options.with_users)
         choice = planner.with_usage(choice, seen.usage, every=self.options.reconcile_stale)
         active = {resource.uuid for resource in choice.active}
         self.skipped = sum(resource.uuid not in active for resource in choice.reportable)

@@ -157,6 +157,8 @@ def _unknown(offering: Offering) -> Iterable[Problem]:
     know any of them: then `strict` makes no errors of them.
     """
     wanted = set(filter(None, offering.backends.values()))
+    if offering.plugin_venv:  # whose plugin knows keys of its own
+        return
     if not wanted & registry.installed().keys():
         return
     known = {key for kind in _setting_kinds(offering) for key in keys_of(kind)}

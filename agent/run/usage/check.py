@@ -8,7 +8,7 @@ is unknown: sreport has closed months in the cluster's own zone only, and Waldur
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from decimal import Decimal
@@ -79,6 +79,7 @@ class _Waldur:
     resources: Mapping[str, str] | None = None
     shares: Mapping[str, Shares] | None = None
     ended: frozenset[str] = frozenset()
+    listed: Sequence[Resource] = ()
     error: WaldurError | None = None
 
 
@@ -91,12 +92,13 @@ def check(
     reader = report_facts.reader(site)
     snapshot = site.backend.observe(Scope(parts=frozenset({Part.ACCOUNTS})))
     snapshot.require(Part.ACCOUNTS)
-    query = UsageQuery(which, site.zone.key)
+    waldur = _waldur(site, which)
+    configured = report_facts.query(site, which, waldur.facts, waldur.listed)
+    query = replace(configured, source=UsageSource.REQUESTED)
     counted = _counted(reader, query)
     summary = _summed_up(site, query, is_closed=which < present)
     if summary.usage is not None:
         counted[CountedBy.SUMMARY] = summary.usage
-    waldur = _waldur(site, which)
     last_runs = None
     if which < present and counted[CountedBy.REFERENCE].accounts != counted[CountedBy.REQUESTED].accounts:
         # Only where the reference has other figures: how much of that is requeues?
@@ -120,7 +122,6 @@ def check(
         ended=waldur.ended,
     )
     comparison = usage_check.compare(facts, fold(account))
-    configured = replace(query, source=site.offering.usage_source)
     return Checked(
         name=site.offering.name,
         uuid=site.offering.uuid,
@@ -202,7 +203,7 @@ def _waldur(site: Site, month: Month) -> _Waldur:
             amounts = [record.amount for record in records if record.amount is not None]
             submitted[account, name] = sum(amounts[1:], amounts[0]) if amounts else None
     names = {account: " / ".join(r.name for r in each) for account, each in holders.items()}
-    return _Waldur(facts, submitted, names, shares, frozenset(ended))
+    return _Waldur(facts, submitted, names, shares, frozenset(ended), listed)
 
 
 def _notes(

@@ -10,7 +10,6 @@ import logging
 
 from agent.core.account_names import fold
 from agent.core.model import Resource
-from agent.core.units import reported_amount
 from agent.core.usage import AccountUsage
 from agent.core.usage_actions import changed_amounts
 from agent.plan.shared_limits import shares_of
@@ -59,6 +58,6 @@ def counted(
     usage = month.observed.usage
     used = usage.accounts.get(account, AccountUsage()).total
     shares = shares_of(resource, tuple(site.offering.components.values()))
-    amounts = {c.name: reported_amount(c, used, usage.scale, shares) for c in report.observed.components}
+    amounts = {c.name: usage.amount(c, used, shares) for c in report.observed.components}
     found = tuple((name, f"{amount:f}") for name, amount in amounts.items() if amount)
     return changed_amounts((), found) if found else ""

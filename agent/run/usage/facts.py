@@ -104,6 +104,7 @@ def with_users_of(observed: ObservedOffering, users: Iterable[OfferingUser]) -> 
 def month(
     site: Site,
     which: Month,
+    observed: ObservedOffering,
     *,
     with_users: bool = True,
     count: UsageCount | None = None,
@@ -122,7 +123,7 @@ def month(
     with pool.calls_in_threads(2) as start:
         records = start(lambda: of_each(usages.of_month))
         shares = start(lambda: of_each(usages.of_users) if with_users else [])
-        counted = read(query(site, which))
+        counted = read(query(site, which, observed.facts, observed.resources))
         return ObservedMonth(which, counted, Ledger.of(records.result(), shares.result()))
 
 
@@ -150,10 +151,9 @@ def untracked(site: Site, components: Sequence[Component], usages: Iterable[Usag
     any month of which the cluster names jobs.
     """
     known = [usage for usage in usages if usage.records]
-    counted = frozenset[str]().union(*map(planner.counted, known))
-    if not known or not planner.untracked(components, counted):
+    if not known or not planner.untracked(components, known):
         return {}
-    return planner.untracked(components, counted | all_tracked(site))
+    return planner.untracked(components, known, all_tracked(site))
 
 
 def notes_of_untracked(untracked: Mapping[str, str]) -> list[str]:
@@ -180,5 +180,15 @@ def reader(site: Site) -> UsageReader:
     )
 
 
-def query(site: Site, which: Month) -> UsageQuery:
-    return UsageQuery(which, site.zone.key, site.offering.usage_source)
+def query(
+    site: Site, which: Month, facts: OfferingFacts | None = None, holders: Iterable[Resource] = ()
+) -> UsageQuery:
+    """Return what is asked of the cluster; `holders`: the resources whose accounts are of interest."""
+    accounts = tuple(dict.fromkeys(resource.backend_id for resource in holders if resource.backend_id))
+    return UsageQuery(
+        which,
+        site.zone.key,
+        site.offering.usage_source,
+        accounts=accounts,
+        offering_backend_id=facts.backend_id if facts else "",
+    )

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from functools import cached_property
 
 from agent.core.actions import Action
-from agent.core.errors import SiteAgentError
+from agent.core.errors import PluginFailed, SiteAgentError
 from agent.core.model import Snapshot
 from agent.core.periods import SKEW, Month, attribution, last_months, surely_in
 from agent.core.usage import FinalisedUsage, JobUse
@@ -200,6 +200,8 @@ def refine(site: Site, facts: ReportFacts, plan: PlannedReport) -> ReportFacts |
         return None
     found: dict[tuple[Month, str], str] = {}
     for month in plan.months:
+        if month.observed.usage.may_fall:
+            continue
         less = [each.account for each in month.plans if not all(action.is_routine for action in each.actions)]
         words = report_explain.decreases(site, month.month, less, facts.state)
         found |= {(month.month, account): sentence for account, sentence in words.items()}
@@ -263,7 +265,14 @@ class _Observation:
                     "reporting_periods asks for fewer"
                 )
                 break
-            made[which] = self.month(which, date)
+            try:
+                made[which] = self.month(which, date)
+            except PluginFailed as error:
+                if which == self.current:
+                    raise
+                # It may not know how to report past months, and it does report the present one.
+                self.has_gaps = True
+                self.notes.append(f"{which} is unknown, and nothing of it is submitted: {error}")
         return [month for which, _ in wanted if (month := made.get(which)) is not None]
 
     def _months(self) -> list[DatedMonth]:
@@ -299,7 +308,7 @@ class _Observation:
                 components = ()
         if not components:
             return None
-        seen = report_facts.month(self._site, which, count=self._count, only=only)
+        seen = report_facts.month(self._site, which, self.observed, count=self._count, only=only)
         if not seen.usage.records:
             # A held plan can only be about a month of which Waldur has something.
             self.has_gaps = self.has_gaps or bool(seen.ledger.records)
@@ -308,12 +317,12 @@ class _Observation:
                     f"the cluster names no job in {which}, which says nothing of any account: nothing is submitted"
                 )
             return MonthFacts(which, date, seen, None, is_current)
-        lacking = planner.untracked(components, planner.counted(seen.usage))
+        lacking = planner.untracked(components, [seen.usage])
         if lacking:
             # The cluster is asked once in a report, where no job had any of a TRES.
             if self._tracked is None:
                 self._tracked = report_facts.all_tracked(self._site)
-            lacking = planner.untracked(components, self._tracked)
+            lacking = planner.untracked(components, [seen.usage], self._tracked)
         self.notes += [f"component {note}" for note in report_facts.notes_of_untracked(lacking)]
         counted = [c for c in components if c.name not in lacking]
         rules = report_facts.rules(self._site, self.observed, counted)

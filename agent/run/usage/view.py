@@ -54,9 +54,6 @@ def view(site: Site, months: int, clock: Clock | None = None) -> UsageView:
     """Read the last `months` months, the present one among them. Raises SiteAgentError where the cluster fails."""
     taken = clock() if clock else datetime.now(site.zone)
     reader = report_facts.reader(site)
-    usages = [reader.usage(report_facts.query(site, m)) for m in last_months(Month.of(taken), months)]
-    snapshot = site.backend.observe(Scope(parts=frozenset({Part.ACCOUNTS})))
-    snapshot.require(Part.ACCOUNTS)
     facts, listed, away = OfferingFacts(site.offering.uuid), None, None
     try:
         read = offerings.facts(site.client)
@@ -64,6 +61,10 @@ def view(site: Site, months: int, clock: Clock | None = None) -> UsageView:
         facts = read
     except WaldurError as error:
         away = error
+    wanted = last_months(Month.of(taken), months)
+    usages = [reader.usage(report_facts.query(site, month, facts, listed or ())) for month in wanted]
+    snapshot = site.backend.observe(Scope(parts=frozenset({Part.ACCOUNTS})))
+    snapshot.require(Part.ACCOUNTS)
     # Nothing is used up of components that are bought once and for all.
     billed = facts.billing_types
     components = tuple(c for c in site.offering.components.values() if billed.get(c.name) != "fixed")

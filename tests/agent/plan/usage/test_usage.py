@@ -205,9 +205,11 @@ def test_what_waldur_takes_usage_of() -> None:
 
 def test_what_the_cluster_does_not_track() -> None:
     components = [CPU, GPU, component("hours", 1, cpu=60, node=60)]
-    assert planner.untracked(components, frozenset({"cpu"})) == {"gres/gpu": "gres/gpu", "hours": "node"}
-    assert planner.untracked(components, frozenset({"cpu", "gres/gpu", "node"})) == {}
-    assert planner.counted(used(a={"ann": {"cpu": 1}}, b={"bob": {"gres_gpu": 1}})) == {"cpu", "gres/gpu"}
+    lacking = {"gres/gpu": "gres/gpu", "hours": "node"}
+    assert planner.untracked(components, [], frozenset({"cpu"})) == lacking
+    assert planner.untracked(components, [], frozenset({"cpu", "gres/gpu", "node"})) == {}
+    counted = used(a={"ann": {"cpu": 1}}, b={"bob": {"gres_gpu": 1}})
+    assert planner.untracked(components, [counted]) == {"hours": "node"}
 
 
 def test_an_action_names_its_resource_month_and_figures() -> None:
