@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""Writes docs/commands.md, actions.md, errors.md, metrics.md, reference-keys.md, the tables of keys and, in
-architecture.md, the list of modules from the code: `make docs`. A test holds them to it.
+"""Writes docs/commands.md, actions.md, errors.md, metrics.md, reference-keys.md, the tables of keys, in slurm.md that
+of generations and, in architecture.md, the list of modules from the code: `make docs`. A test holds them to it.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from agent.observability.metrics import METRICS, Origin
 FOLDER = Path(__file__).parent
 MODULES = "## Every module\n"
 REFERENCE = runpy.run_path(str(FOLDER / "reference_keys.py"))
+GENERATIONS = runpy.run_path(str(FOLDER.parent / "tests/backends/slurm/facts.py"))
 
 
 def commands() -> str:
@@ -169,6 +170,15 @@ def architecture() -> str:
     return written + "\n".join(parts) + "\n"
 
 
+FACTS = re.compile(r"(<!-- facts -->\n)\n?(?:\|.*\n)*")
+
+
+def slurm() -> str:
+    """The page as it is written by hand, with the table of what the tests run on each generation of SLURM."""
+    rows = "".join(f"{line}\n" for line in GENERATIONS["page"]())
+    return FACTS.sub(lambda match: match[1] + rows, (FOLDER / "slurm.md").read_text(encoding="utf-8"))
+
+
 PAGES = {
     **{
         page.name: partial(with_tables, page)
@@ -181,6 +191,7 @@ PAGES = {
     "errors.md": error_kinds,
     "metrics.md": metrics,
     "reference-keys.md": REFERENCE["page"],
+    "slurm.md": slurm,
 }
 
 if __name__ == "__main__":

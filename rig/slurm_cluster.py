@@ -31,6 +31,8 @@ class SlurmCluster:
     def __init__(self, folder: Path, cluster: str = "test", generation: str = "") -> None:
         self.folder = folder
         self.cluster = cluster
+        # Empty for the one of this machine.
+        self.generation = generation
         self.root = SlurmRoot(generation, folder) if generation else None
         self.site = SlurmSite(folder, cluster, NODE, *processes.free_ports(4))
         self.servers = SlurmServers(self.site, self.env, self.root)

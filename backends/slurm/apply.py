@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import groupby
 
 from agent.core.account_names import fold
-from agent.core.actions import ClusterAction, DeleteQos, ObjectKind, ObjectRef, only
+from agent.core.actions import ClusterAction, DeleteQos, MoveAccount, ObjectKind, ObjectRef, only
 from agent.core.errors import BackendError, BackendUnavailable, ClusterBusy, DoneInPart, NotEmpty, PlanRefused
 from agent.core.model import Snapshot
 from agent.core.plans import Outcome
@@ -135,6 +135,7 @@ class Writer:
         """Run the batch without the actions that must not happen any more, after what failed before them."""
         stopped = {action: error for action in batch.actions if (error := failures.error_for(action))}
         stopped |= not_empty([action for action in batch.actions if action not in stopped], self._tree)
+        stopped |= parentless([action for action in batch.actions if action not in stopped], self._tree)
         stopped |= kept_qos([action for action in batch.actions if action not in stopped], self._users_of_qos)
         yield from (Outcome(action, error) for action, error in stopped.items())
         left = [action for action in batch.actions if action not in stopped]
@@ -203,6 +204,29 @@ def not_empty(
         )
         for action, names in below.items()
         if names
+    }
+
+
+def parentless(
+    actions: Sequence[ClusterAction], read_tree: Callable[[], Snapshot]
+) -> dict[ClusterAction, BackendError]:
+    """Return the moves of accounts below one that is not there, with the error of each: SLURM says that it is done, and
+    leaves the account where it is (24.11).
+    """
+    moves = only(MoveAccount, actions)
+    if not moves:
+        return {}
+    try:
+        there = read_tree().accounts.keys()
+    except BackendError as error:
+        return dict.fromkeys(moves, error)
+    return {
+        move: BackendError(
+            f"account {move.account} stays below {move.before}: there is no other account {move.after} to move it "
+            "below. The next pass plans anew"
+        )
+        for move in moves
+        if move.after not in there - {move.account}
     }
 
 

@@ -26,13 +26,22 @@ from backends.process import Completed
 log = logging.getLogger(__name__)
 
 # rc 1 with one of these on stdout and nothing on stderr: there was nothing to do (or nothing there: read back).
-# 22.05 says "Nothing new added", 26.05 "Already existing account" or "Nothing added".
+# 22.05 says "Nothing new added", later releases "Already existing account" or "Nothing added".
 NO_CHANGE = (
     "Nothing new added",
     "Nothing added",
     "Already existing account",
     "Nothing modified",
     "Nothing deleted",
+)
+# The same on stderr, of a `modify` (24.11).
+NO_EFFECT = re.compile(
+    r"request didn't affect anything|data has not changed since time specified", re.IGNORECASE
+)
+# Part of what was asked, or all of it, was left out, whatever the exit code (24.11 and 26.05).
+LEFT_OUT = re.compile(
+    r"no account \S+ on cluster \S+, skipping|parent account \S+ doesn't exist|please re-parent \S+ before",
+    re.IGNORECASE,
 )
 # No connection came about: whatever else is said, nothing was asked, so nothing was refused.
 NO_CONNECTION = re.compile(
@@ -106,9 +115,10 @@ def failure(completed: Completed) -> BackendError | None:
     free_texts = [value for value in values if " " in value]
     judged, printed = without(said, free_texts), without(completed.stdout, free_texts)
     is_outage = NO_CONNECTION.search(judged) or (OUTAGE.search(judged) and not REFUSED.search(judged))
-    if completed.returncode == 0 and not is_outage:
+    is_left_out = LEFT_OUT.search(printed) is not None
+    if completed.returncode == 0 and not is_outage and not is_left_out:
         return None
-    if completed.returncode == 1 and not said and any(text in printed for text in NO_CHANGE):
+    if completed.returncode == 1 and not is_left_out and _is_no_change(said, printed):
         return None
     if is_outage:
         return _outage(completed)
@@ -130,6 +140,13 @@ def failure(completed: Completed) -> BackendError | None:
         retryable=completed.returncode < 0,
         lines=completed.lines,
     )
+
+
+def _is_no_change(said: str, printed: str) -> bool:
+    """Return whether a command that ended with 1 had nothing to do."""
+    if said:
+        return all(NO_EFFECT.search(line) for line in said.splitlines())
+    return any(text in printed for text in NO_CHANGE)
 
 
 def _outage(completed: Completed) -> BackendUnavailable:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -45,9 +46,13 @@ User - 'lou':DefaultAccount='home':Fairshare=parent
 Parent - 'jobs'
 User - 'root':Fairshare=parent
 """
+# What a file cannot say.
+COMMANDS = (
+    "add qos name=fast,slow",
+    "modify account where name=special set qos=normal,fast defaultqos=fast",
+)
 
-
-FACTS = Scope(frozenset({Part.ACCOUNTS, Part.DEFAULT_ACCOUNTS}))
+TREE_PARTS = Scope(frozenset({Part.ACCOUNTS, Part.DEFAULT_ACCOUNTS}))
 
 
 def sacctmgr(slurm: SlurmCluster, line: str) -> tuple[int, str, str]:
@@ -61,6 +66,11 @@ def lines(snapshot: Snapshot) -> set[str]:
         f"{a.user} in {a.account}{f' on {a.partition}' * bool(a.partition)}" for a in snapshot.associations
     }
     found |= {f"{user} defaults to {account}" for user, account in snapshot.default_accounts.items()}
+    found |= {
+        f"{row.user} in {row.account} QoS {','.join(sorted(own.names))}"
+        f"{f' default {own.default}' if own.default else ''}"
+        for row, own in snapshot.member_qos.items()
+    }
     for account in snapshot.accounts.values():
         found.add(f"{account.name} below {account.parent}")
         found |= {f"{account.name} {tres}={value}" for tres, value in account.limits.items()}
@@ -74,24 +84,23 @@ def lines(snapshot: Snapshot) -> set[str]:
 class World:
     """One cluster for all rows; remembers what it held after the last one."""
 
-    def __init__(self, slurm: SlurmCluster, connect: Connect) -> None:
+    def __init__(
+        self, slurm: SlurmCluster, connect: Connect, tree: str = WORLD, commands: Iterable[str] = COMMANDS
+    ) -> None:
         self.slurm = slurm
         self.backend: SlurmBackend = connect()
         path = Path(slurm.folder) / "world.cfg"
-        path.write_text(WORLD)
+        path.write_text(tree)
         slurm.ask("sacctmgr", "-i", "-nP", "load", str(path))
-        slurm.ask("sacctmgr", "-i", "add", "qos", "name=fast,slow")
-        slurm.ask(
-            *("sacctmgr", "-i", "modify", "account", "where", "name=special", "set", "qos=normal,fast"),
-            "defaultqos=fast",
-        )
-        self.seen = self.backend.observe(FACTS)
+        for command in commands:
+            slurm.ask("sacctmgr", "-i", *command.split())
+        self.seen = self.backend.observe(TREE_PARTS)
         self.held = lines(self.seen)
 
     def changes(self) -> list[str]:
         """What appeared (+) and vanished (-) since the last question."""
         before = self.held
-        self.seen = self.backend.observe(FACTS)
+        self.seen = self.backend.observe(TREE_PARTS)
         self.held = lines(self.seen)
         return sorted(
             [*(f"+{line}" for line in self.held - before), *(f"-{line}" for line in before - self.held)]
@@ -124,20 +133,11 @@ def delete(name: str, parent: str = "top") -> DeleteAccount:
 
 
 @dataclass(frozen=True)
-class Raw:
-    """A command of sacctmgr (`_` for a blank inside a word), its code, a word of its answer, and what it changed."""
-
-    command: str
-    code: int
-    says: str
-    changes: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
 class Row:
     """What we do, how it ends for each action, and what it changed."""
 
     actions: tuple[ClusterAction, ...]
     ends: tuple[str, ...]
     changes: tuple[str, ...] = ()
-    raw: Raw | None = None
+    # Commands of sacctmgr that come before it.
+    before: tuple[str, ...] = ()

@@ -24,6 +24,10 @@ from tests.backends.slurm.stand_in import (
 
 # What an end means --------------------------------------------------------------------------------
 
+NO_EFFECT = (
+    "sacctmgr: error: Request didn't affect anything\n"
+    " Error with request: Data has not changed since time specified\n"
+)
 ENDS: list[tuple[int, str, str, type[BackendError] | None]] = [
     (0, "", "", None),
     (0, " Modified account associations...\n", "", None),
@@ -33,6 +37,17 @@ ENDS: list[tuple[int, str, str, type[BackendError] | None]] = [
     (1, " Nothing deleted\n", "", None),
     (1, " Already existing account a on cluster c1\n", "", None),
     (1, "Request didn't affect anything\nNothing added.\nMake sure the accounts exist.\n", "", None),
+    (1, "Modified account associations...\n", NO_EFFECT, None),
+    (1, "", f"{NO_EFFECT} No such thing.\n", CommandFailed),
+    (1, "No account x on cluster c1, skipping.\nNothing added.\n", "", CommandFailed),
+    (0, " Adding User(s)\n  ann\nNo account x on cluster c1, skipping.\n", "", CommandFailed),
+    (0, "  Parent account x doesn't exist on cluster c1\n", "", CommandFailed),
+    (
+        0,
+        "  Requested parent account x is a child of y. Please re-parent x before using it.\n",
+        "",
+        CommandFailed,
+    ),
     (1, " Nothing new added.\n", "No blank names are allowed when adding.", CommandFailed),
     (1, "", " Nothing new added.\n", CommandFailed),
     (2, " Nothing modified\n", "", CommandFailed),
