@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 @signals.setup_logging.connect
 def _set_up_logging(**_: Any) -> None:
     """Connecting this signal keeps Celery from putting its own handlers on the root logger."""
-    logs.set_up(settings().log_level, settings().log_format)
+    logs.set_up(settings().log_level, settings().log_format, on_stdout=settings().logs_on_stdout)
     sentry.set_up(settings())
     if client := apm.set_up(settings()):
         # Imported here: only sites with an APM server have it.

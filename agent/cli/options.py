@@ -96,7 +96,7 @@ def read_settings(config_file: Path | None) -> Settings:
 
 def set_up(settings: Settings) -> None:
     """Send log lines and errors where the settings say."""
-    logs.set_up(settings.log_level, settings.log_format)
+    logs.set_up(settings.log_level, settings.log_format, on_stdout=settings.logs_on_stdout)
     sentry.set_up(settings)
     apm.set_up(settings)
 

@@ -15,6 +15,7 @@ from agent.cli import healthz
 from agent.cli.options import config_option
 from agent.cli.output import echo
 from agent.config import load
+from agent.config.environment import HEARTBEAT_PATH
 from agent.config.model import Offering
 from agent.core.checks import CheckState
 from agent.core.errors import SiteAgentError
@@ -39,7 +40,9 @@ READY_S = 5.0
     help="So long Waldur may take to answer.",
 )  # fmt: skip
 @click.option(
-    "--heartbeat-path", metavar="FILE", help="Look at this file. Default: the heartbeats of all parts here."
+    "--heartbeat-path",
+    metavar="FILE",
+    help="Look at this file only. Default: $WALDUR_SITE_AGENT_HEARTBEAT_PATH, else the heartbeats of all parts here.",
 )
 @click.option("--liveness-only", is_flag=True, help="Do not ask Waldur.")
 def command(
@@ -50,14 +53,17 @@ def command(
     liveness_only: bool,
 ) -> int:
     """Check whether the agent lives, and whether Waldur answers for one offering at least. Exit code 1 when not."""
-    settings = load.require(config_file, os.environ)
-    file = heartbeat_path or settings.heartbeat_path
-    found = (
-        [healthz.of_file(Path(file), max_age)] if file else healthz.of_parts(settings.state_dir, (), max_age)
-    )
+    # As before, a file is looked at whatever the configuration says.
+    file = heartbeat_path or os.environ.get(HEARTBEAT_PATH, "").strip()
+    if file:
+        found = [healthz.of_file(Path(file), max_age)]
+    else:
+        found = healthz.of_parts(load.require(config_file, os.environ).state_dir, (), max_age)
     problems = [healthz.line(each) for each in found if each.state is not CheckState.OK]
-    if not problems and not liveness_only and not _is_any_reached(settings.offerings, readiness_timeout):
-        problems = [f"Waldur answers for no offering within {readiness_timeout:g} s"]
+    if not problems and not liveness_only:
+        offerings = load.require(config_file, os.environ).offerings
+        if not _is_any_reached(offerings, readiness_timeout):
+            problems = [f"Waldur answers for no offering within {readiness_timeout:g} s"]
     echo(*problems, err=True)
     if not problems:
         echo("healthy")

@@ -45,7 +45,7 @@ def command(modes: tuple[str, ...], config_file: Path | None, dry_run: bool) -> 
     `celery -A tasks worker` and `beat`, or `waldur-site-cluster cluster`.
     """
     chosen = tuple(Service(mode) for mode in dict.fromkeys(modes))
-    settings = load_settings(config_file)
+    settings = load_settings(config_file, logs_on_stdout=not dry_run)
     if dry_run:
         return _show_plan(settings, chosen)
     log.info("Using %s as a config source", settings.source)

@@ -213,6 +213,8 @@ class Settings:
     state_dir: Path
     lock_dir: Path | None
     strict: bool
+    # Of a service whose log is all that it prints.
+    logs_on_stdout: bool = False
 
     def offering(self, uuid_hex: str) -> Offering | None:
         return next((o for o in self.offerings if o.uuid == uuid_hex), None)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from enum import StrEnum
 
+from agent.core.errors import BackendError
 from agent.core.model import Component
 from agent.core.periods import Month
 from agent.core.units import Shares, reported_amount
@@ -110,6 +111,34 @@ class Usage:
         return reported_amount(
             replace(component, unit_factor=1, unit_factor_reporting=None, targets={}), counts, self.scale
         )
+
+
+def require_whole(usage: Usage) -> Usage:
+    """Return what a backend has counted. Raises BackendError where something of it is no whole number, or below zero:
+    an answer that is broken anywhere is none.
+    """
+    month = usage.query.month
+    if type(usage.scale) is not int or usage.scale < 1:
+        raise _broken(f"counted in parts of 1/{usage.scale!r} of a unit of its limits", month)
+    for account, used in usage.accounts.items():
+        require_counts(used.total, f"account {account}", month)
+        for user, counts in used.users.items():
+            require_counts(counts, f"{user} in account {account}", month)
+    return usage
+
+
+def require_counts(counts: Counts, whose: str, month: Month) -> None:
+    """Raise BackendError where one of the counts is no whole number, or below zero."""
+    for name, count in counts.items():
+        if type(count) is not int or count < 0:  # a bool is none either
+            raise _broken(f"counted {name}={count!r} of {whose}", month)
+
+
+def _broken(what: str, month: Month) -> BackendError:
+    return BackendError(
+        f"the backend {what} in {month}: counts are whole numbers, zero or more, and so is what a unit is divided by. "
+        "Nothing of that month is reported; tell the author of the backend"
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -100,7 +100,10 @@ class Heartbeat:
                     if content.get("host") != self._content["host"]:
                         path.unlink(missing_ok=True)
             if self._own_file is not None:
-                self._own_file.write_text(f"{int(time.time())}")
+                # It may lie in a folder of everybody's, such as /tmp: a link that another user planted is not followed.
+                flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+                with open(os.open(self._own_file, flags, 0o644), "w", encoding="ascii") as file:
+                    file.write(f"{int(time.time())}")
         except (OSError, StateError) as error:
             for news in self._said.news("", f"{self.path}, so that `healthz` fails: {error}"):
                 log.warning("no heartbeat can be written in %s", news)

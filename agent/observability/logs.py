@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""Log lines: one JSON object each for machines, one readable line each for a terminal. On stderr, in UTC.
+"""Log lines: one JSON object each for machines, one readable line each for a terminal. In UTC, on stderr; services of
+`waldur_site_agent` have nothing else to print, and log on stdout as the reference does: old units find the log there.
 
 The JSON keys are those that sites know: event, level, logger, timestamp, exception, and what a record adds; and what
 the lines are about (`about`): offering, mode, order, resource, task and its id.
@@ -93,12 +94,13 @@ def _indented(text: str) -> str:
     return "\n".join(f"    {printable(line)}" for line in text.split("\n"))
 
 
-def set_up(level: str, form: str = "") -> None:
+def set_up(level: str, form: str = "", *, on_stdout: bool = False) -> None:
     """Replace the root logger's handlers. `form`: `json` or `text`; empty: a terminal gets readable lines, everything
     else JSON.
     """
-    handler = logging.StreamHandler(sys.stderr)
-    is_readable = form == TEXT if form else sys.stderr.isatty()
+    stream = sys.stdout if on_stdout else sys.stderr
+    handler = logging.StreamHandler(stream)
+    is_readable = form == TEXT if form else stream.isatty()
     handler.setFormatter(ReadableLines() if is_readable else JsonLines())
     root = logging.getLogger()
     root.handlers = [handler]

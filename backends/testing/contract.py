@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 
 import pytest
 
@@ -30,9 +31,11 @@ from agent.core.actions import (
 )
 from agent.core.errors import BackendError, NotEmpty, PlanRefused, SiteAgentError
 from agent.core.model import AccountSpec, AllocationSpec, Part, RequestedState, Snapshot
+from agent.core.periods import Month
 from agent.core.plans import Outcome
+from agent.core.usage import UsageQuery, require_counts, require_whole
 from agent.plan import accounts
-from backends.base import BULK_PARTS, Backend, KeyPower, Reread, Scope
+from backends.base import BULK_PARTS, Backend, KeyPower, Reread, Scope, UsageCounter, UsageReader
 
 CUSTOMER, PROJECT = "c_cust", "p_proj"
 MANY = ("a_many0", "a_many1", "a_many2")
@@ -137,8 +140,10 @@ class Subject:
     bad: Sequence[ClusterAction] = ()
     # Bad actions fail with them.
     errors: frozenset[type[SiteAgentError]] = frozenset({NotEmpty})
-    # What it has of `partitions`, `moves`, `qos`, `keys`.
+    # What it has of `partitions`, `moves`, `qos`, `keys`, `usage`.
     powers: frozenset[str] = frozenset()
+    # Lets a user use as much of `limit` in an account each time, now: where it is missing, the suite knows of no use.
+    use: Callable[[str, str], None] | None = None
     # Of a whole `observe`, where known, like the writes.
     reads: int | None = None
     writes: Writes | None = None
@@ -385,6 +390,55 @@ class BackendContract:
         backend.keys.end("a_none", name)
         with pytest.raises(BackendError):
             backend.keys.set_paused("a_in", name, True)
+
+    # Usage ----------------------------------------------------------------------------------------
+
+    def test_a_month_is_counted_in_whole_numbers_by_account_and_user(
+        self, subject: Subject, backend: Backend
+    ) -> None:
+        assert isinstance(backend, UsageReader) == ("usage" in subject.powers)
+        if not isinstance(backend, UsageReader):
+            return
+        for account, user in (("a_in", "ann"), ("a_in", "ann"), ("a_in", "mia"), ("a_out", "ann")):
+            done(backend.apply([join(account, user)]))
+            if subject.use is not None:
+                subject.use(account, user)
+        query = UsageQuery(Month.of(datetime.now(UTC)))
+        found = require_whole(backend.usage(query))
+        assert found.query == query
+        assert "a_in" in backend.usage_command(query, "a_in")
+        for used in found.accounts.values():
+            names = frozenset[str]().union(*used.users.values())
+            assert dict(used.total) == {n: sum(of.get(n, 0) for of in used.users.values()) for n in names}
+        if subject.use is not None:
+            shares = {
+                (account, user): found.accounts[account].users[user][subject.limit]
+                for account, user in (("a_in", "ann"), ("a_in", "mia"), ("a_out", "ann"))
+            }
+            once = shares["a_out", "ann"]
+            assert once > 0
+            assert shares == {("a_in", "ann"): 2 * once, ("a_in", "mia"): once, ("a_out", "ann"): once}
+            assert "a_stay" not in found.accounts
+            assert found.records > 0
+        before = require_whole(backend.usage(replace(query, month=query.month.previous)))
+        assert before.accounts == {}, "a month is counted by itself"
+
+    def test_a_count_of_a_part_is_the_count_of_the_whole(self, backend: Backend) -> None:
+        if not isinstance(backend, UsageCounter):
+            return
+        query, now = UsageQuery(Month.of(datetime.now(UTC))), datetime.now(UTC)
+        first = backend.count(None, now, may_be_large=True)
+        whole = require_whole(first.usage(query))
+        assert whole.accounts == backend.usage(query).accounts
+        assert backend.count(first.finalised, now, may_be_large=True).usage(query).accounts == whole.accounts
+
+    def test_what_keys_have_used_is_whole(self, backend: Backend) -> None:
+        if not isinstance(backend, KeyPower):
+            return
+        month = Month.of(datetime.now(UTC))
+        for account, keys in backend.keys.usage(UsageQuery(month)).items():
+            for key, counts in keys.items():
+                require_counts(counts, f"key {key} of account {account}", month)
 
     # Removing -------------------------------------------------------------------------------------
 

@@ -79,6 +79,7 @@ def on_emulator(
     folder = tmp_path_factory.mktemp("emulator")
     module_environment.setenv("SLURM_EMULATOR_STATE_FILE", str(folder / "state.json"))
     module_environment.setenv("SLURM_EMULATOR_TIME_FILE", str(folder / "time.json"))
+    module_environment.setenv("SLURM_EMULATOR_TIME_FOLLOW_WALL", "1")
     module_environment.setenv("SLURM_EMULATOR_CLUSTER_NAME", "test")
     return connector(str(quick_emulator), folder)
 
@@ -149,8 +150,8 @@ def on_stand_in(mam: StandIn, *, state: str = "state", **settings: object) -> Mo
 
 
 @pytest.fixture(scope="module")
-def on_moab(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Backend]:
-    """Backends of a stand-in MAM that refuses one account."""
+def mam(tmp_path_factory: pytest.TempPathFactory) -> StandIn:
+    """A stand-in MAM that refuses one account."""
     mam = StandIn(tmp_path_factory.mktemp("mam"))
     refused = {
         "needle": "mam-create-account -a a_orphan",
@@ -158,6 +159,12 @@ def on_moab(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Backend]:
         "stderr": "Account name is not allowed\n",
     }
     mam.faults(refused)
+    return mam
+
+
+@pytest.fixture(scope="module")
+def on_moab(mam: StandIn) -> Callable[..., Backend]:
+    """Backends of that MAM."""
     return lambda **settings: on_stand_in(mam, **settings)
 
 

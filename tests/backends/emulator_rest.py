@@ -35,6 +35,7 @@ def state_of(folder: Path, environment: pytest.MonkeyPatch) -> None:
     """Give the emulator a database of its own in this folder."""
     environment.setenv("SLURM_EMULATOR_STATE_FILE", str(folder / "state.json"))
     environment.setenv("SLURM_EMULATOR_TIME_FILE", str(folder / "time.json"))
+    environment.setenv("SLURM_EMULATOR_TIME_FOLLOW_WALL", "1")
     environment.setenv("SLURM_EMULATOR_CLUSTER_NAME", "test")
     environment.setenv("SLURM_EMULATOR_SLURM_VERSION", "25.05")
 

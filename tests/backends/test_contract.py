@@ -3,14 +3,19 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from pathlib import Path
 
 import pytest
 
 from agent.core.actions import CancelJobs, CreateQos, DeleteAccount, SetLimits
 from agent.core.errors import CommandFailed, NotEmpty, PlanRefused
 from agent.core.model import Account, Part
+from agent.core.periods import Month
 from backends.base import BULK_PARTS, Backend
 from backends.moab.commands import NotInMoab
 from backends.slurm.rest.client import RequestRefused
@@ -25,15 +30,40 @@ from backends.testing.contract import (
     new,
 )
 from backends.testing.memory import MemoryBackend, MemoryCluster, empty_cluster, slurm_settings
+from rig import job_rows
+from rig.job_rows import JobRow
 from rig.parts import SLURM_SUITES
+from rig.slurm_cluster import SlurmCluster
+from simulator.mam.install import StandIn
 from tests.backends.conftest import by_rest
 
 Connect = Callable[..., Backend]
+Use = Callable[[str, str], None]
 
 
-def slurm(connect: Connect, writes: Writes, *, cluster: str = "test", reads: int = 3) -> Subject:
+def ran(cluster: SlurmCluster, account: str, user: str) -> None:
+    """An hour on one CPU that has ended, or what there is of it in this month."""
+    end = datetime.now(UTC)
+    start = max(end - timedelta(hours=1), Month.of(end).start(UTC))
+    job_rows.add(
+        cluster, [JobRow(account, user, start.replace(microsecond=0), start + timedelta(seconds=60))]
+    )
+
+
+def emulated(programs: Path, account: str, user: str) -> None:
+    """Two hours on a node."""
+    subprocess.run(
+        [programs / "slurm-emulator"],
+        input=f"usage_inject {user} 2 {account}\nquit\n", text=True, check=True, capture_output=True,
+    )  # fmt: skip
+
+
+def slurm(
+    connect: Connect, writes: Writes, use: Use | None, *, cluster: str = "test", reads: int = 3
+) -> Subject:
     return Subject(
         connect=connect,
+        use=use,
         unhealthy=lambda: connect(default_account="gone", root_account="root"),
         cluster=cluster,
         members={"root": {"root"}},
@@ -69,7 +99,7 @@ def slurm(connect: Connect, writes: Writes, *, cluster: str = "test", reads: int
             DeleteAccount(account=PROJECT, parent=CUSTOMER),
         ),
         errors=frozenset({CommandFailed, PlanRefused, NotEmpty}),
-        powers=frozenset({"partitions", "moves", "qos"}),
+        powers=frozenset({"partitions", "moves", "qos", "usage"}),
         reads=reads,
         writes=writes,
     )
@@ -87,7 +117,7 @@ def slurm_writes(tree: int) -> Writes:
     return Writes(tree=tree, joins=2, alike=2, deletions=2, many=many)
 
 
-def moab(connect: Connect, unhealthy: Callable[[], Backend]) -> Subject:
+def moab(connect: Connect, unhealthy: Callable[[], Backend], mam: StandIn) -> Subject:
     """On a MAM that refuses the account `a_orphan`. It is asked name by name."""
     many = {
         "nothing": 0,
@@ -100,6 +130,8 @@ def moab(connect: Connect, unhealthy: Callable[[], Backend]) -> Subject:
     return Subject(
         connect=connect,
         unhealthy=unhealthy,
+        use=lambda account, user: mam.charge(account, user, "12.75", datetime.now(UTC)),
+        powers=frozenset({"usage"}),
         product="MOAB",
         members={},
         parents={"p_tree": "root", "a_tree": "p_tree"},
@@ -147,20 +179,26 @@ def memory() -> Subject:
         "the same leavers of many accounts": 10,
         "names that cannot be": 2,
     }
+
+    def use(account: str, user: str) -> None:
+        users = cluster.counted.setdefault(str(Month.of(datetime.now(UTC))), {}).setdefault(account, {})
+        users[user] = {"cpu": users.get(user, {}).get("cpu", 0) + 3600}
+
     return slurm(
         lambda **settings: MemoryBackend(slurm_settings(**settings), on=cluster),
         Writes(tree=6, joins=8, alike=4, deletions=3, many=many),
+        use,
         cluster="memory",
         reads=1,
     )
 
 
-def rest(connect: Connect) -> Subject:
+def rest(connect: Connect, use: Use) -> Subject:
     """The first request asks for the version. Each account that goes needs a request of its own: its record belongs to
     all clusters.
     """
     kinds = slurm_writes(tree=6)
-    subject = slurm(connect, replace(kinds, deletions=5), reads=3)
+    subject = slurm(connect, replace(kinds, deletions=5), use, reads=3)
     errors = frozenset({RequestRefused, PlanRefused, NotEmpty})
     # Without the settings that `rest` refuses.
     return replace(subject, errors=errors, settings=subject.settings[:2])
@@ -180,15 +218,24 @@ def subject(request: pytest.FixtureRequest) -> Subject:
         case "slurm":  # one command asks, one loads
             is_newer = request.getfixturevalue("slurm_cluster").root is not None
             # The first look of a process asks for places, which releases from 23.11 on do not know.
-            return slurm(request.getfixturevalue("on_slurm"), slurm_writes(tree=2), reads=3 + is_newer)
+            use = partial(ran, request.getfixturevalue("slurm_cluster"))
+            return slurm(request.getfixturevalue("on_slurm"), slurm_writes(tree=2), use, reads=3 + is_newer)
         case "slurm-emulator":
             # Asked for places, lineages and default associations first, which it does not know.
-            return slurm(request.getfixturevalue("on_emulator"), slurm_writes(tree=6), reads=6)
+            use = partial(emulated, request.getfixturevalue("quick_emulator"))
+            return slurm(request.getfixturevalue("on_emulator"), slurm_writes(tree=6), use, reads=6)
         case "slurmrestd":
             access = request.getfixturevalue("slurmrestds")(server)
-            return rest(by_rest(access, request.getfixturevalue("tmp_path_factory").mktemp("state")))
+            is_real = server != "emulator"
+            use = (
+                partial(ran, request.getfixturevalue("slurm_clusters")(server))
+                if is_real
+                else partial(emulated, request.getfixturevalue("quick_emulator"))
+            )
+            return rest(by_rest(access, request.getfixturevalue("tmp_path_factory").mktemp("state")), use)
         case "moab":
-            return moab(request.getfixturevalue("on_moab"), request.getfixturevalue("on_closed_moab"))
+            kinds = [request.getfixturevalue(name) for name in ("on_moab", "on_closed_moab", "mam")]
+            return moab(*kinds)
         case _:
             return memory()
 

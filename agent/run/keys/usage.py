@@ -17,7 +17,7 @@ from agent.core.key_actions import ReportKeyUsage
 from agent.core.model import Component, Snapshot
 from agent.core.periods import Month
 from agent.core.units import reported_amount
-from agent.core.usage import Counts, KeyUsageRecord, UsageQuery
+from agent.core.usage import Counts, KeyUsageRecord, UsageQuery, require_counts
 from agent.plan.policy.rules import PolicyContext
 from agent.plan.usage import planning as planner
 from agent.run import waldur_facts
@@ -93,6 +93,11 @@ def _observe(site: Site, now: datetime) -> KeyUsageFacts:
         month: site.backend.keys.usage(UsageQuery(month, site.zone.key, site.offering.usage_source))
         for month in (*months, present)
     }
+    for month, account, keys in (
+        (m, a, keys) for m, of_month in counted.items() for a, keys in of_month.items()
+    ):
+        for key, counts in keys.items():
+            require_counts(counts, f"key {key} of account {account}", month)
     billing_types = waldur_facts.offering(site).billing_types
     components, _ = planner.accountable(site.offering.components.values(), billing_types)
     return KeyUsageFacts(records, accounts, counted, components)

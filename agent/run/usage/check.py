@@ -29,7 +29,7 @@ from agent.plan.usage.planning import Ledger
 from agent.run.site import Site
 from agent.run.usage import facts as report_facts
 from agent.waldur import offerings, resources, usages
-from backends.base import ChargeReader, Scope, UsageCheck, UsageReader
+from backends.base import ChargeReader, Scope, UsageCheck
 
 NO_SECOND_COUNT = (
     "there is no second count: this kind of cluster keeps one record of what was used, which is read here"
@@ -95,14 +95,14 @@ def check(
     waldur = _waldur(site, which)
     configured = report_facts.query(site, which, waldur.facts, waldur.listed)
     query = replace(configured, source=UsageSource.REQUESTED)
-    counted = _counted(reader, query)
+    counted = _counted(site, query)
     summary = _summed_up(site, query, is_closed=which < present)
     if summary.usage is not None:
         counted[CountedBy.SUMMARY] = summary.usage
     last_runs = None
     if which < present and counted[CountedBy.REFERENCE].accounts != counted[CountedBy.REQUESTED].accounts:
         # Only where the reference has other figures: how much of that is requeues?
-        last_runs = reader.usage(replace(query, last_runs_only=True))
+        last_runs = report_facts.counted_of(site, replace(query, last_runs_only=True))
     components = tuple(site.offering.components.values())
     lacking = report_facts.untracked(
         site, components, (counted[CountedBy.REQUESTED], counted[CountedBy.ALLOCATED])
@@ -146,16 +146,15 @@ def check(
     )
 
 
-def _counted(reader: UsageReader, query: UsageQuery) -> dict[CountedBy, Usage]:
-    if isinstance(reader, ChargeReader):  # one count, however it is asked for
-        return dict.fromkeys(
-            (CountedBy.REFERENCE, CountedBy.REQUESTED, CountedBy.ALLOCATED), reader.usage(query)
-        )
-    return {
-        CountedBy.REFERENCE: reader.usage(replace(query, as_reference=True)),
-        CountedBy.REQUESTED: reader.usage(query),
-        CountedBy.ALLOCATED: reader.usage(replace(query, source=UsageSource.ALLOCATED)),
+def _counted(site: Site, query: UsageQuery) -> dict[CountedBy, Usage]:
+    ways = {
+        CountedBy.REFERENCE: replace(query, as_reference=True),
+        CountedBy.REQUESTED: query,
+        CountedBy.ALLOCATED: replace(query, source=UsageSource.ALLOCATED),
     }
+    if isinstance(site.backend, ChargeReader):  # one count, however it is asked for
+        return dict.fromkeys(ways, report_facts.counted_of(site, query))
+    return {way: report_facts.counted_of(site, asked) for way, asked in ways.items()}
 
 
 def _summed_up(site: Site, query: UsageQuery, *, is_closed: bool) -> _Summary:

@@ -15,7 +15,7 @@ from agent.core.errors import ConfigError
 from agent.core.model import Component, OfferingFacts, OfferingUser, Part, Resource, ResourceState, Snapshot
 from agent.core.periods import Month
 from agent.core.policy import UsageDecreases
-from agent.core.usage import Usage, UsageQuery
+from agent.core.usage import Usage, UsageQuery, require_whole
 from agent.plan.usage import planning as planner
 from agent.plan.usage.planning import Ledger, UsageRules
 from agent.run import waldur_facts
@@ -113,7 +113,6 @@ def month(
     """Read one month of all accounts, from the cluster and Waldur at once; in full where there is no `count`. `only`:
     the resources of which Waldur is asked. Raises SiteAgentError where one fails.
     """
-    read = reader(site).usage if count is None else count.usage
     # One listing of all costs less than these requests for many.
     asked = list(only) if len(only) <= ASKED_ONE_BY_ONE else list(ALL)
 
@@ -123,7 +122,8 @@ def month(
     with pool.calls_in_threads(2) as start:
         records = start(lambda: of_each(usages.of_month))
         shares = start(lambda: of_each(usages.of_users) if with_users else [])
-        counted = read(query(site, which, observed.facts, observed.resources))
+        asked_for = query(site, which, observed.facts, observed.resources)
+        counted = counted_of(site, asked_for) if count is None else require_whole(count.usage(asked_for))
         return ObservedMonth(which, counted, Ledger.of(records.result(), shares.result()))
 
 
@@ -178,6 +178,11 @@ def reader(site: Site) -> UsageReader:
         f"offering {site.offering.name}: its reporting_backend does not report what was used; take one that does, such "
         "as slurm or moab, or leave reporting_backend empty"
     )
+
+
+def counted_of(site: Site, query: UsageQuery) -> Usage:
+    """Return what the cluster has counted of one month, in full. Raises ConfigError, and BackendError."""
+    return require_whole(reader(site).usage(query))
 
 
 def query(

@@ -53,7 +53,6 @@ class UsageView:
 def view(site: Site, months: int, clock: Clock | None = None) -> UsageView:
     """Read the last `months` months, the present one among them. Raises SiteAgentError where the cluster fails."""
     taken = clock() if clock else datetime.now(site.zone)
-    reader = report_facts.reader(site)
     facts, listed, away = OfferingFacts(site.offering.uuid), None, None
     try:
         read = offerings.facts(site.client)
@@ -62,7 +61,10 @@ def view(site: Site, months: int, clock: Clock | None = None) -> UsageView:
     except WaldurError as error:
         away = error
     wanted = last_months(Month.of(taken), months)
-    usages = [reader.usage(report_facts.query(site, month, facts, listed or ())) for month in wanted]
+    usages = [
+        report_facts.counted_of(site, report_facts.query(site, month, facts, listed or ()))
+        for month in wanted
+    ]
     snapshot = site.backend.observe(Scope(parts=frozenset({Part.ACCOUNTS})))
     snapshot.require(Part.ACCOUNTS)
     # Nothing is used up of components that are bought once and for all.

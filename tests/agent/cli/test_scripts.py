@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 
 from agent.cli import reference
 from agent.cli.main import run
+from agent.host.heartbeat import Heartbeat, Part
 from simulator.server.faults import Fault
 from tests.agent.cli.conftest import SCRIPTS, Script
 from tests.agent.cli.operator_site import OperatorSite
@@ -113,10 +115,41 @@ def test_probes(site: OperatorSite, script: Script, tmp_path: Path) -> None:
     sign.touch()
     assert script("waldur_site_healthz", *words).code == 0
     assert script("waldur_site_healthz", *words, "--max-age", "-1").code == 1
+    # As before, liveness is asked of the file alone, wherever the configuration is.
+    no_file = ("-c", str(tmp_path / "none.yaml"), "--heartbeat-path", str(sign))
+    assert script("waldur_site_healthz", *no_file, "--liveness-only").code == 0
+    assert script("waldur_site_healthz", *no_file).code == 1
     site.waldur.inject(Fault(path="users/me", status=401, body="{}", times=9))
     assert script("waldur_site_healthz", *words, "--liveness-only").out == "healthy\n"
     said = script("waldur_site_healthz", *words)
     assert (said.code, said.err.endswith("Waldur answers for no offering within 5 s\n")) == (1, True)
+
+
+def test_the_heartbeat_file_of_before(
+    site: OperatorSite, script: Script, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the variable names it the agent touches it, and both commands look at it alone."""
+    sign = tmp_path / "waldur-site-agent-heartbeat"
+    monkeypatch.setenv("WALDUR_SITE_AGENT_HEARTBEAT_PATH", str(sign))
+    none = ("-c", str(tmp_path / "none.yaml"))
+    assert (script("waldur_site_healthz", *none, "--liveness-only").code, run(["healthz", *none])) == (1, 1)
+    Heartbeat(tmp_path / "state", Part.WORKER, own_file=str(sign)).renew()
+    assert time.time() - int(sign.read_text()) < 60
+    assert (script("waldur_site_healthz", *none, "--liveness-only").code, run(["healthz", *none])) == (0, 0)
+    assert script("waldur_site_healthz", "-c", site.configure()).code == 0
+
+
+def test_a_link_in_the_place_of_the_heartbeat_file_is_not_followed(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Root touches it, and it may lie in /tmp."""
+    other = tmp_path / "of-another"
+    other.write_text("as it was")
+    sign = tmp_path / "heartbeat"
+    sign.symlink_to(other)
+    Heartbeat(tmp_path / "state", Part.WORKER, own_file=str(sign)).renew()
+    assert other.read_text() == "as it was"
+    assert str(sign) in caplog.text
 
 
 def settings_of(plugin: dict[str, Any]) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -103,6 +104,22 @@ def test_an_old_unit_keeps_working_without_a_broker(
     assert agent.process.wait() == 0
     assert heartbeat.last_heartbeats(state_dir) == [], "`healthz` sees at once that it is gone"
     assert "Running agent in order_process mode" in agent.output()
+
+
+def test_its_log_is_on_stdout_where_old_units_look_for_it(site: OperatorSite) -> None:
+    words = [str(PROGRAMS / SCRIPT), "-m", "order_process", "-c", site.configure(backend=NO_HOMES, nam="x")]
+    out, err = site.folder / "out.log", site.folder / "err.log"
+    env = {**os.environ, **site.environment}
+    with out.open("w") as log, err.open("w") as errors:
+        agent = subprocess.Popen(words, stdout=log, stderr=errors, env=env, cwd=REPOSITORY)
+        try:
+            wait_until("it is ready", lambda: " ready." in out.read_text())
+        finally:
+            agent.terminate()
+            assert agent.wait(60) == 0
+    events = [json.loads(line)["event"] for line in out.read_text().splitlines()]
+    assert any("unknown key 'nam'" in event for event in events), "also what is said before it is ready"
+    assert err.read_text() == ""
 
 
 def test_events_without_a_broker_of_ours(

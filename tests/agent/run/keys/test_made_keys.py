@@ -221,6 +221,10 @@ def test_what_was_used_with_a_key_is_reported_once_and_the_month_before_for_some
         "2026-03-01": {"cpu": "2.00", "mem": "0.00"},
     }
     assert report(3) == []
+    backend.keys.used["2026-03"][account]["agent-7"] = {"cpu": 120.5}  # type: ignore[dict-item]
+    run = passes.report_usage(site, clock=lambda: datetime(2026, 3, 3, 12, tzinfo=UTC))
+    assert f"counted cpu=120.5 of key agent-7 of account {account}" in "; ".join(run.problems)
+    backend.keys.used["2026-03"][account]["agent-7"] = {"cpu": 120}
     # A key that the backend forgets has been used all the same.
     del backend.keys.used["2026-03"][account]["agent-8"]
     assert report(3) == []
