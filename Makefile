@@ -14,10 +14,12 @@ QUICK := tests/agent/core tests/agent/plan tests/agent/config tests/agent/state 
   $(wildcard tests/backends/*/test_parse.py tests/backends/*/test_canonical.py tests/backends/*/test_schema.py) \
   $(filter-out %test_commands.py %test_site.py,$(wildcard tests/docs/test_*.py))
 
+SLURM_ROOTS ?= /var/cache/waldur-site-cluster/slurm
+
 # Debian packages of the real parts that the tests run.
 SERVICES := munge mariadb-server slurmdbd slurmctld slurmd slurm-client redis-server slapd mosquitto rabbitmq-server chromium systemd libnss-db
 
-.PHONY: setup lint type quick test nightly coverage mutants test-without-services services services-slurm demo bench docs lock clean
+.PHONY: setup lint type quick quick-newer test nightly coverage mutants test-without-services services services-slurm demo bench docs lock clean
 
 setup: $(STAMP)
 
@@ -38,6 +40,15 @@ type: setup
 # In under a minute on two cores: after each edit.
 quick: setup
 	rig/apart.sh $(BIN)/python -m pytest -q --numprocesses=2 --dist=loadfile $(QUICK) $(ARGS)
+
+# With the newer Pythons, those of the Debian roots of `make services-slurm`; what is installed there stays between runs.
+# Not the longest, which draw many examples, nor the words.
+QUICK_FILES = $(filter %.py,$(wildcard $(QUICK) $(addsuffix /test_*.py,$(QUICK)) $(addsuffix /*/test_*.py,$(QUICK))))
+QUICK_NEWER = $(filter-out %_properties.py %_floods.py %_kinds.py %_together.py %_bytes.py tests/docs/%,$(QUICK_FILES))
+quick-newer:
+	for root in $(patsubst %/made,%,$(wildcard $(SLURM_ROOTS)/*/made)); do \
+	  rig/in-root.sh $$root . /srv make -C /srv quick VENV=/opt/venv PYTHON=python3 QUICK="$(QUICK_NEWER)" ARGS="$(ARGS)" || exit; \
+	done
 
 test: setup
 	rig/apart.sh $(PYTEST) $(ARGS)
@@ -63,8 +74,7 @@ services:
 	apt-get update -q
 	DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends $(SERVICES)
 
-# Newer generations of SLURM, each in a Debian root below SLURM_ROOTS (600 MB, some minutes).
-SLURM_ROOTS ?= /var/cache/waldur-site-cluster/slurm
+# Newer generations of SLURM, with their Python, MariaDB, Redis and Valkey, each in a Debian root (1 GB, some minutes).
 services-slurm:
 	apt-get update -q
 	DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends debootstrap debian-archive-keyring

@@ -20,7 +20,7 @@ from rig import emulator
 from rig.mosquitto import Mosquitto
 from rig.parts import SLURM_SUITES, Asker, require
 from rig.rabbitmq import RabbitMq
-from rig.redis_server import RedisServer
+from rig.redis_server import OWN, RedisServer
 from rig.slapd import Slapd
 from rig.slurm_cluster import SlurmCluster
 
@@ -114,13 +114,25 @@ def quick_emulator() -> Path:
 
 
 @pytest.fixture(scope="session")
-def redis_server() -> Iterator[RedisServer]:
+def redis_servers() -> Iterator[Callable[[str], RedisServer]]:
+    """The real Redis of each kind in this test session, started when it is first asked for: see `RedisServer`."""
+    with ExitStack() as stack:
+
+        @cache
+        def started(kind: str) -> RedisServer:
+            made = tempfile.TemporaryDirectory(prefix="redis-", ignore_cleanup_errors=True)
+            server = RedisServer(Path(stack.enter_context(made)), kind=kind)
+            server.start()
+            stack.callback(server.stop)
+            return server
+
+        yield started
+
+
+@pytest.fixture(scope="session")
+def redis_server(redis_servers: Callable[[str], RedisServer]) -> RedisServer:
     """The real Redis of this test session; tests that share it use `flush` or databases of their own."""
-    with tempfile.TemporaryDirectory(prefix="redis-", ignore_cleanup_errors=True) as folder:
-        server = RedisServer(Path(folder))
-        server.start()
-        yield server
-        server.stop()
+    return redis_servers(OWN)
 
 
 @pytest.fixture

@@ -18,6 +18,13 @@ SLURM_SUITES = {"24.11": "trixie", "26.05": "forky"}
 
 SLURM_COMMANDS = ("sacctmgr", "sacct", "sbatch", "scancel", "scontrol", "sdiag", "sinfo", "squeue", "sreport")
 
+REDIS_PROGRAMS = {
+    "redis-8": SLURM_ROOTS / "trixie/usr/bin/redis-server",
+    "valkey-8": SLURM_ROOTS / "trixie/usr/bin/valkey-server",
+    "valkey-9": SLURM_ROOTS / "forky/usr/bin/valkey-server",
+}
+"""Other generations of Redis in the Debian roots. This machine's own is 7.0."""
+
 PROGRAMS: dict[str, tuple[str, ...]] = {
     "slurm": (
         *(
@@ -36,6 +43,7 @@ PROGRAMS: dict[str, tuple[str, ...]] = {
     "slapd": ("slapd", "slapadd", "setpriv"),
     "mosquitto": ("mosquitto", "setpriv"),
     "rabbitmq": ("rabbitmq-server", "erl"),
+    **{kind: (str(program), "unshare", "setpriv") for kind, program in REDIS_PROGRAMS.items()},
     **{
         f"slurm-{generation}": (str(SLURM_ROOTS / suite / "usr/sbin/slurmctld"), "nsenter", "unshare")
         for generation, suite in SLURM_SUITES.items()
@@ -75,7 +83,7 @@ def missing_programs(part: str) -> list[str]:
 def require(part: str) -> None:
     """Skip the calling test when the part is missing; fail it when REQUIRE_REAL_SERVICES=1.
 
-    Other generations of SLURM are not required yet: `make services-slurm` brings them.
+    Other generations of SLURM and Redis are not required yet: `make services-slurm` brings them.
     """
     missing = missing_programs(part)
     if part == "slurm" and not missing and os.geteuid() != 0:
@@ -83,6 +91,6 @@ def require(part: str) -> None:
     if not missing:
         return
     message = f"real part {part!r} is missing: {', '.join(missing)}"
-    if REQUIRED and not part.startswith("slurm-"):
+    if REQUIRED and not part.startswith("slurm-") and part not in REDIS_PROGRAMS:
         pytest.fail(message, pytrace=False)
     pytest.skip(message)

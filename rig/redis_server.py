@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""A real Redis (or Valkey) on a free loopback port, in a folder of its own: the machine's, else the embedded one.
+"""A real Redis (or Valkey) on a free loopback port, in a folder of its own: the machine's, else the embedded one, or
+one of `parts.REDIS_PROGRAMS`, for all tests by the variable REDIS_SERVER (`REDIS_SERVER=valkey-8`).
 
 Can be killed, restarted and frozen in the middle of a test; with `appendonly` its data survive that.
 """
@@ -12,9 +13,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from agent.host import broker_program
-from rig import processes
-from rig.parts import REQUIRED, find_program, require
+from rig import processes, slurm_root
+from rig.parts import REDIS_PROGRAMS, REQUIRED, find_program, require
 from rig.processes import RealPartError
+
+OWN = "redis"
 
 
 class RedisServer:
@@ -28,15 +31,18 @@ class RedisServer:
         tls_certificate: Path | None = None,
         password: str = "",
         options: Sequence[str] = (),
+        kind: str = OWN,
     ) -> None:
         """`tls_certificate`: serve TLS in addition to plain connections, with this file and the `key.pem` next to it.
-        `options`: more words of its command line.
+        `options`: more words of its command line. `kind`: that of this machine, or one of
+        `parts.REDIS_PROGRAMS`.
         """
         self.folder = folder
         self.appendonly = appendonly
         self.tls_certificate = tls_certificate
         self.password = password
         self.options = options
+        self.kind = kind
         (self.tls_port,) = processes.free_ports(1)
         (self.port,) = processes.free_ports(1)
         self._server: subprocess.Popen[bytes] | None = None
@@ -64,7 +70,7 @@ class RedisServer:
         self.folder.mkdir(parents=True, exist_ok=True)
         self._server = processes.start(
             [
-                *(_program(), "--bind", "127.0.0.1"),
+                *(*command(self.kind), "--bind", "127.0.0.1"),
                 *("--port", str(self.port), "--dir", str(self.folder), "--save", "", "--daemonize", "no"),
                 *(self._tls() if self.tls_certificate else ()),
                 *("--appendonly", "yes" if self.appendonly else "no", "--appendfsync", "always"),
@@ -134,8 +140,14 @@ class RedisServer:
             os.kill(self._server.pid, signal.SIGCONT)
 
 
-def _program() -> str:
-    """Return the machine's server, else the demo's; with REQUIRE_REAL_SERVICES=1 the test fails instead."""
-    if REQUIRED:
-        require("redis")
-    return find_program("redis-server|valkey-server") or broker_program.find()
+def command(kind: str = OWN) -> list[str]:
+    """Return what starts a server of this kind when its options follow; the machine's own, or the demo's, unless
+    REDIS_SERVER names another. With REQUIRE_REAL_SERVICES=1 the test fails where the machine has none.
+    """
+    kind = os.environ.get("REDIS_SERVER", OWN) if kind == OWN else kind
+    if kind in REDIS_PROGRAMS or REQUIRED:
+        require(kind)
+    if kind in REDIS_PROGRAMS:
+        root, program = REDIS_PROGRAMS[kind].parents[2], REDIS_PROGRAMS[kind].name
+        return slurm_root.in_root(root, program)
+    return [find_program("redis-server|valkey-server") or broker_program.find()]

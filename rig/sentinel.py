@@ -8,8 +8,7 @@ import subprocess
 from pathlib import Path
 
 from rig import processes
-from rig.parts import find_program
-from rig.redis_server import RedisServer
+from rig.redis_server import OWN, RedisServer, command
 
 NAME = "site"
 CONFIG = """\
@@ -29,14 +28,15 @@ COUNT, QUORUM = 3, 2
 class Sentinel:
     """Sentinels with their servers. `url` names all sentinels, the first of which is away."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, kind: str = OWN) -> None:
+        self.kind = kind
         login = ("--masterauth", PASSWORD)
-        master = RedisServer(folder / "one", appendonly=True, password=PASSWORD, options=login)
+        master = RedisServer(folder / "one", appendonly=True, password=PASSWORD, options=login, kind=kind)
         follows = (*login, "--replicaof", f"127.0.0.1 {master.port}")
         # The first one begins as the master.
         self.servers = (
             master,
-            RedisServer(folder / "two", appendonly=True, password=PASSWORD, options=follows),
+            RedisServer(folder / "two", appendonly=True, password=PASSWORD, options=follows, kind=kind),
         )
         self.ports = processes.free_ports(COUNT + 1)
         self.folder = folder
@@ -53,15 +53,13 @@ class Sentinel:
     def start(self) -> None:
         for server in self.servers:
             server.start()
-        program = find_program("redis-server|valkey-server")
-        assert program is not None
         for number, port in enumerate(self.ports[1:]):
             file = self.folder / f"sentinel-{number}.conf"
             values = {"name": NAME, "password": PASSWORD, "sentinel_password": SENTINEL_PASSWORD}
             place = {"port": port, "folder": self.folder, "master": self.servers[0].port, "quorum": QUORUM}
             file.write_text(CONFIG.format(**values, **place))
             log = file.with_suffix(".log")
-            server = processes.start([program, str(file), "--sentinel"], log=log, env=os.environ)
+            server = processes.start([*command(self.kind), str(file), "--sentinel"], log=log, env=os.environ)
             self._watching.append(server)
             processes.wait_until("sentinel", lambda: processes.accepts(port), server, log)  # noqa: B023
         known = f"+slave slave 127.0.0.1:{self.servers[1].port}"

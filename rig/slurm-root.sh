@@ -1,6 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
-# Makes a Debian root with another generation of SLURM: `slurm-root.sh SUITE FOLDER`, for example `trixie`.
+# Makes a Debian root with another generation of SLURM, and with the Python, Redis, Valkey and MariaDB of that Debian:
+# `slurm-root.sh SUITE FOLDER`, for example `trixie`.
 #
 # From the mirror that this machine's apt uses, checked by Debian's signature. Nothing is done where the folder holds
 # what this script made. An unfinished folder is made anew.
@@ -8,6 +9,7 @@ set -eu
 suite=$1
 folder=$2
 packages=ca-certificates,munge,slurm-client,slurmctld,slurmd,slurmdbd,slurmrestd,slurm-wlm-jwt-plugin
+packages=$packages,mariadb-server-core,redis-server,valkey-server,python3-venv,make
 made="$suite $packages"
 [ "$(cat "$folder/made" 2>/dev/null)" != "$made" ] || exit 0
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
 """Run the programs of another SLURM generation from a Debian root below one folder (`slurm-root.sh` makes it).
 
-A holder process keeps a mount namespace: the root, and in it the machine's own processes, devices, users and temporary
-files. Commands and servers enter it, so that nothing is left mounted when the holder has ended.
+A holder process keeps a namespace with the root and the machine's temporary files (`in-root.sh`). Commands and servers
+enter it.
 """
 
 import os
@@ -13,21 +13,18 @@ from pathlib import Path
 from rig import processes
 from rig.parts import SLURM_COMMANDS, SLURM_ROOTS, SLURM_SUITES
 
-SHARED = ("/proc", "/dev", "/sys", "/etc/hosts", "/etc/passwd", "/etc/group")
-HOLD = """\
-root=$1; temporary=$2; shift 2
-for path; do mount --rbind "$path" "$root$path"; done
-mount -t tmpfs tmpfs "$root/mnt"
-mkdir -p "$root$temporary"
-mount --rbind "$temporary" "$root$temporary"
-exec chroot "$root" sh -c 'echo held; exec sleep infinity'
-"""
 WRAPPER = """\
 #!/bin/sh
 # Only temporary files are there inside.
 case $PWD in {temporary}/*) folder=$PWD ;; *) folder=/ ;; esac
 exec {enter} /usr/bin/{name} "$@"
 """
+
+
+def in_root(root: Path, *command: str) -> list[str]:
+    """Return what runs a command in a Debian root, with the machine's temporary files."""
+    temporary = tempfile.gettempdir()
+    return [str(processes.REPOSITORY / "rig/in-root.sh"), str(root), temporary, temporary, *command]
 
 
 class SlurmRoot:
@@ -42,12 +39,7 @@ class SlurmRoot:
     def start(self) -> None:
         """Make the namespace and the wrappers; raises NeverCame."""
         self._holder = processes.start(
-            [
-                *("unshare", "--mount", "--propagation", "private", "sh", "-euc", HOLD, "sh"),
-                *(str(self.root), tempfile.gettempdir(), *SHARED),
-            ],
-            log=self._log,
-            env=os.environ,
+            in_root(self.root, "sh", "-c", "echo held; exec sleep infinity"), log=self._log, env=os.environ
         )
         processes.wait_until(
             "a root of SLURM", lambda: "held" in processes.tail(self._log), self._holder, self._log

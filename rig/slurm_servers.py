@@ -20,7 +20,7 @@ DATABASE_LOG_SIZE = "--innodb-log-file-size=16M"
 
 
 class SlurmServers:
-    """The server processes of one site, by program name; SLURM's own run in a root where one is given."""
+    """The server processes of one site, by program name; they run in a root where one is given."""
 
     def __init__(self, site: SlurmSite, env: Mapping[str, str], root: SlurmRoot | None = None) -> None:
         self.site = site
@@ -91,17 +91,19 @@ class SlurmServers:
         keep: bool = False,
     ) -> None:
         printed = self.site.folder / f"{server}.out"
-        inside = self.root if server.startswith("slurm") else None
-        command = (
-            [*inside.enter(self.site.folder), f"/usr/sbin/{server}"]
-            if inside
-            else [processes.program(server)]
+        process = processes.start(
+            [*self._program(server), *argv], log=printed, env=self.env, keep_descendants=keep
         )
-        process = processes.start([*command, *argv], log=printed, env=self.env, keep_descendants=keep)
         self._running[server] = process
         log = self.log(server)
         log = log if log.exists() else printed
         processes.wait_until(server, ready, process, log)
+
+    def _program(self, name: str, folder: str = "/usr/sbin") -> list[str]:
+        """Return what starts a program when its arguments follow; `folder` is where Debian has it."""
+        if self.root is None:
+            return [processes.program(name)]
+        return [*self.root.enter(self.site.folder), f"{folder}/{name}"]
 
     def _start_munged(self) -> None:
         folder = self.site.folder
@@ -122,7 +124,7 @@ class SlurmServers:
         data = f"--datadir={folder / 'mariadb'}"
         prepared = subprocess.run(
             [
-                processes.program("mariadb-install-db"),
+                *self._program("mariadb-install-db", "/usr/bin"),
                 *("--no-defaults", "--user=root", "--skip-test-db", DATABASE_LOG_SIZE, data),
             ],
             capture_output=True,

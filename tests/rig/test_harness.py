@@ -13,7 +13,7 @@ import pytest
 from agent.core.periods import Month
 from rig import job_rows
 from rig.job_rows import JobRow
-from rig.parts import require
+from rig.parts import REDIS_PROGRAMS, require
 from rig.processes import wait_until
 from rig.redis_server import RedisServer
 from rig.slurm_cluster import SlurmCluster
@@ -185,8 +185,9 @@ def test_nothing_survives_a_killed_session(tmp_path: Path) -> None:
 
 
 @pytest.mark.real_part
-def test_redis_keeps_data_through_a_crash(tmp_path: Path) -> None:
-    server = RedisServer(tmp_path / "redis", appendonly=True)
+@pytest.mark.parametrize("kind", ["redis", *REDIS_PROGRAMS])
+def test_redis_keeps_data_through_a_crash(tmp_path: Path, kind: str) -> None:
+    server = RedisServer(tmp_path / "redis", appendonly=True, kind=kind)
     server.start()
     try:
         server.command("SET answer 42")

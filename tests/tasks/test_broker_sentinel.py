@@ -11,7 +11,7 @@ import pytest
 from celery.app.utils import filter_hidden_settings
 
 from rig.celery_process import REPOSITORY, CeleryProcess, environment
-from rig.parts import require
+from rig.parts import REDIS_PROGRAMS, require
 from rig.processes import wait_until
 from rig.sentinel import Sentinel
 from rig.site import configuration
@@ -49,10 +49,10 @@ print(queue.take("x") is not None, inspection.look(current.settings()).beats is 
 """
 
 
-@pytest.fixture
-def sentinel(tmp_path: Path) -> Iterator[Sentinel]:
-    require("redis")
-    made = Sentinel(tmp_path)
+@pytest.fixture(params=["redis", *REDIS_PROGRAMS])
+def sentinel(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Sentinel]:
+    require(request.param)
+    made = Sentinel(tmp_path, kind=request.param)
     made.start()
     yield made
     made.stop()

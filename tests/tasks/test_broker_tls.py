@@ -11,7 +11,7 @@ import pytest
 
 from rig.celery_process import REPOSITORY, environment
 from rig.certificate import make_certificate
-from rig.parts import require
+from rig.parts import REDIS_PROGRAMS, require
 from rig.redis_server import RedisServer
 from rig.site import configuration
 from rig.warm_python import python
@@ -21,11 +21,14 @@ pytestmark = pytest.mark.real_part
 PING = "from tasks.queue import broker; print(broker.here().client.ping())"
 
 
-@pytest.fixture(scope="module")
-def tls_redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
-    require("redis")
+@pytest.fixture(scope="module", params=["redis", *REDIS_PROGRAMS])
+def tls_redis(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[RedisServer]:
+    require(request.param)
     folder = tmp_path_factory.mktemp("tls")
-    server = RedisServer(folder / "redis", tls_certificate=make_certificate(folder, "127.0.0.1"))
+    certificate = make_certificate(folder, "127.0.0.1")
+    server = RedisServer(folder / "redis", tls_certificate=certificate, kind=request.param)
     server.start()
     yield server
     server.stop()

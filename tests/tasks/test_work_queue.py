@@ -23,9 +23,10 @@ from kombu.exceptions import OperationalError
 
 from agent.core.backoff import Backoff, RetryPolicy
 from agent.core.events import QueueUnavailable
+from rig.parts import REDIS_PROGRAMS
 from rig.processes import wait_until
 from rig.rabbitmq import ADMIN, PASSWORD, RabbitMq
-from rig.redis_server import RedisServer
+from rig.redis_server import OWN, RedisServer
 from tasks.queue import work
 from tasks.queue.stores import HostStore, MemoryStore, ProcessStore, RedisStore, Step, Store
 from tasks.queue.work import Request, WorkQueue, merged
@@ -51,10 +52,11 @@ class Place:
         return Connection(self._url).SimpleQueue(self.name)
 
 
-@pytest.fixture(params=["redis", "rabbitmq", "one process"])
+@pytest.fixture(params=[OWN, *REDIS_PROGRAMS, "rabbitmq", "one process"])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
-    if request.param == "redis":
-        server: RedisServer = request.getfixturevalue("redis_server")
+    if request.param in (OWN, *REDIS_PROGRAMS):
+        servers: Callable[[str], RedisServer] = request.getfixturevalue("redis_servers")
+        server = servers(request.param)
         server.flush()
         return Place(lambda owner: RedisStore(redis.Redis.from_url(server.url), owner), server.url)
     if request.param == "rabbitmq":

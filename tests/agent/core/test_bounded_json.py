@@ -52,7 +52,9 @@ def test_signs_within_a_text_are_no_values() -> None:
     assert read_json(json.dumps(document), values_at_most=3) == document
 
 
-@pytest.mark.parametrize("text", ["[" * 200_000, nested(200_000), '{"a":' * 200_000, nested(DEPTH_AT_MOST + 1)])
+@pytest.mark.parametrize(
+    "text", ["[" * 200_000, nested(200_000), '{"a":' * 200_000, nested(DEPTH_AT_MOST + 1)]
+)
 def test_what_is_too_deep_is_not_read(text: str) -> None:
     with pytest.raises(TooMuchJson, match=f"it is nested in more than {DEPTH_AT_MOST} levels"):
         read_json(text)
