@@ -304,6 +304,15 @@ class ClusterChecks(Protocol):
         ...
 
 
+@runtime_checkable
+class Forewarning(Protocol):
+    """A backend that knows what will stop it soon; found by `isinstance`."""
+
+    def warnings(self) -> Sequence[str]:
+        """Return, from what the last reads brought, what a person must do in time. Asks for nothing."""
+        ...
+
+
 class PeriodicKeeper(Protocol):
     """Keeps what a periodic usage policy sets on single accounts."""
 

@@ -46,6 +46,7 @@ from agent.state.store import kept_open
 from agent.waldur import pool
 from agent.waldur.actions import REQUESTS
 from agent.waldur.client import Request
+from backends.base import Forewarning
 
 log = logging.getLogger(__name__)
 
@@ -442,6 +443,8 @@ def passing(  # noqa: PLR0913  what a caller may ask of a pass
                 yield run
             except SiteAgentError as error:
                 report.error = error
+        if isinstance(site.backend, Forewarning):
+            report.notes += site.backend.warnings()
         if is_recorded and applies:
             record(site.state_dir, report, subject=run.subject)
         elif report.outcomes:

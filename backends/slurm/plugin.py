@@ -12,7 +12,7 @@ from backends.base import Backend, BackendContext, Parsed
 from backends.slurm import schema
 from backends.slurm.backend import SlurmBackend
 from backends.slurm.programs import Programs
-from backends.slurm.rest_access import Token
+from backends.slurm.rest_token import Token
 from backends.slurm.schema import SlurmSettings
 
 

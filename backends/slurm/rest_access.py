@@ -1,44 +1,28 @@
 # SPDX-License-Identifier: MIT
-"""The way to slurmrestd: the keys of `rest_api`, with the reference's names and meanings, and the token.
-
-The token is read when it is needed, and again when slurmrestd refuses it: a JWT lives for minutes or hours, and
-another program renews its file. It goes into a header, and into nothing else.
-"""
+"""The way to slurmrestd: the keys of `rest_api`, with the reference's names and meanings."""
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from urllib.parse import urlsplit
 
 from marshmallow import ValidationError
 
-from agent.config.field_types import Text, name_text, number
+from agent.config.field_types import Command, Text, name_text, number
 from agent.config.findings import Findings
 from agent.config.keys import key, required
 from agent.config.reading import read
-from agent.config.secret import MASK
 from agent.config.unencrypted import leads_away
-from agent.core.errors import BackendError
 
 # Of the versions of its API, v0.0.N: SLURM 23.11 has the first that can add accounts and users, 26.05 the last that the
 # agent was run on.
 OLDEST_VERSION, NEWEST_VERSION = 40, 45
 UNIX = "unix://"
-# What `scontrol token` prints before the token.
-PRINTED = "SLURM_JWT="
 
 _VERSION = re.compile(r"v0\.0\.([0-9]{1,4})")
 _USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@-]{0,254}")
-
-
-class TokenMissing(BackendError):
-    """There is no token to log in with: an operator must act."""
-
-    of_host = True
 
 
 def _url(address: str) -> str:
@@ -76,13 +60,15 @@ def _user(name: str) -> str:
 # fmt: off
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestAccess:
-    """How slurmrestd is reached. The file comes before the variable."""
+    """How slurmrestd is reached. The file comes before the command, and that before the variable."""
 
     url: str = required("`http(s)://host:port` or `unix:///path`", of=Text(_url))
     api_version: str = key("", "the version of its API, such as `v0.0.43`", of=Text(_version),
         usual="the newest that slurmrestd has and the agent knows")
     username: str = required("the user as whom the agent logs in", of=name_text(_user))
     token_file: str = key("", "a file with the token (JWT)")
+    token_command: tuple[str, ...] = key((), "a command that prints a token, such as `scontrol token lifespan=3600`",
+        of=Command(), hidden=True)
     token_env: str = key("", "a variable with the token, such as `SLURM_JWT`")
     verify_ssl: bool = key(True, "check TLS certificates")
     timeout_s: float = key(30.0, "seconds for one request", name="timeout", of=number(above=0))
@@ -90,7 +76,7 @@ class RestAccess:
     @property
     def needs_token(self) -> bool:
         """Return whether a token is sent. Without one, slurmrestd knows the user by the socket (rest_auth/local)."""
-        return bool(self.token_file or self.token_env)
+        return bool(self.token_file or self.token_command or self.token_env)
 # fmt: on
 
 
@@ -104,49 +90,15 @@ def read_access(section: object, path: str, findings: Findings) -> RestAccess | 
     if leads_away(access.url, "http"):
         words = "the token crosses the network unencrypted: put TLS in front of slurmrestd, and use https"
         findings.warn(f"{path}.url", words)
-    is_known = wrong.isdisjoint(f"{path}.{name}" for name in ("url", "token_file", "token_env"))
+    is_known = wrong.isdisjoint(
+        f"{path}.{name}" for name in ("url", "token_file", "token_command", "token_env")
+    )
     if is_known and not (access.needs_token or access.url.startswith(UNIX)):
-        words = "there is no way to log in: give `token_file`, or `token_env` with the name of a variable (SLURM_JWT)"
+        words = (
+            "there is no way to log in: give `token_file`, `token_command`, or `token_env` with the name of a variable "
+            "(SLURM_JWT)"
+        )
         findings.error(f"{path}.token_file", words)
     if not access.verify_ssl:
         findings.warn(f"{path}.verify_ssl", "TLS certificates are not checked: others may read the token")
     return access
-
-
-class Token:
-    """The JWT of one way to slurmrestd."""
-
-    def __init__(self, access: RestAccess) -> None:
-        self._access = access
-        self._text = ""
-
-    def headers(self) -> dict[str, str]:
-        """Return the headers by which slurmrestd knows us. Raises TokenMissing."""
-        named = {"X-SLURM-USER-NAME": self._access.username}
-        if not self._access.needs_token:
-            return named
-        if not self._text:
-            self._text = self._read()
-        return {**named, "X-SLURM-USER-TOKEN": self._text}
-
-    def renew(self) -> bool:
-        """Read the token again. Return whether it is another one. Raises TokenMissing."""
-        before = self._text
-        self._text = self._read() if self._access.needs_token else ""
-        return self._text != before
-
-    def mask(self, text: str) -> str:
-        return text.replace(self._text, MASK) if self._text else text
-
-    def _read(self) -> str:
-        file, variable = self._access.token_file, self._access.token_env
-        place = f"rest_api.token_file {file}" if file else f"the variable {variable} (rest_api.token_env)"
-        try:
-            text = Path(file).read_text("ascii") if file else os.environ.get(variable, "")
-        except (OSError, ValueError) as error:
-            reason = getattr(error, "strerror", None) or "it is not plain text"
-            raise TokenMissing(f"{place} cannot be read: {reason}") from error
-        token = text.strip().removeprefix(PRINTED)
-        if not token or not token.isascii() or not token.isprintable() or " " in token:
-            raise TokenMissing(f"{place} has no token: write one there (`scontrol token lifespan=SECONDS`)")
-        return token

@@ -259,5 +259,7 @@ def _without_effect(
     why = "with `execution_mode: rest` no command of SLURM is started"
     yield from without_effect(raw, ("command_prefix", "slurm_bin_path"), path, why)
     section = raw.get("rest_api")
-    if isinstance(section, Mapping) and section.get("token_file"):
-        yield from without_effect(section, ("token_env",), f"{path}.rest_api", "`token_file` comes first")
+    if isinstance(section, Mapping):
+        written = [name for name in ("token_file", "token_command", "token_env") if section.get(name)]
+        why = f"`{written[0]}` comes first" if written else ""
+        yield from without_effect(section, written[1:], f"{path}.rest_api", why)

@@ -102,14 +102,34 @@ def slurmrestds(
                     require("slurm-emulator")
                 folder = tmp_path_factory.mktemp("rest")
                 return stack.enter_context(emulator_rest.slurmrestd(folder, module_environment))
-            cluster = request.getfixturevalue("slurm_clusters")(kind)
+            server: Slurmrestd = request.getfixturevalue("real_slurmrestds")(kind)
+            return server.access
+
+        yield access
+
+
+@pytest.fixture(scope="module")
+def real_slurmrestds(request: pytest.FixtureRequest) -> Iterator[Callable[[str], Slurmrestd]]:
+    """The real slurmrestd of an emptied cluster of each generation."""
+    with ExitStack() as stack:
+
+        @cache
+        def started(generation: str) -> Slurmrestd:
+            cluster = request.getfixturevalue("slurm_clusters")(generation)
             cluster.reset()
             server = Slurmrestd(cluster)
             stack.callback(server.stop)
             server.start()
-            return server.access
+            return server
 
-        yield access
+        yield started
+
+
+@pytest.fixture(scope="module", params=REAL_SLURMRESTDS)
+def real_slurmrestd(
+    request: pytest.FixtureRequest, real_slurmrestds: Callable[[str], Slurmrestd]
+) -> Slurmrestd:
+    return real_slurmrestds(request.param)
 
 
 @pytest.fixture(scope="module")

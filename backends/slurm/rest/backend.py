@@ -20,6 +20,7 @@ from backends.slurm.rest.reader import RestReader
 from backends.slurm.rest.usage import RestAccounting
 from backends.slurm.rest.writer import RestWriter
 from backends.slurm.rest_access import RestAccess
+from backends.slurm.rest_token import CHECK
 from backends.slurm.schema import SlurmSettings
 from backends.slurm.usage import ENDS_KNOWN_AFTER_S
 
@@ -34,6 +35,7 @@ class RestSlurmBackend:
 
     def __init__(self, settings: SlurmSettings, access: RestAccess, context: BackendContext) -> None:
         self._settings = settings
+        self._needs_token = access.needs_token
         self._client = RestClient(access, answer_bytes=ANSWER_BYTES)
         jobs = RestJobs(self._client)
         self._reader = RestReader(settings, self._client, jobs)
@@ -51,6 +53,7 @@ class RestSlurmBackend:
         self.executed = self._client.executed
         self.observe = self._reader.observe
         self.prepare = lock.check
+        self.warnings = self._client.token.warnings
         self.apply = writer.apply
         self.commands = writer.lines
         self.usage = accounting.usage
@@ -71,7 +74,10 @@ class RestSlurmBackend:
         return health(self._settings, _release(document), names, self._reader.tree)
 
     def checks(self) -> Mapping[str, Callable[[], Check | datetime]]:
-        return {DEFAULT_ACCOUNT: lambda: default_account(self._settings, self._reader.tree())}
+        found: dict[str, Callable[[], Check | datetime]] = {
+            DEFAULT_ACCOUNT: lambda: default_account(self._settings, self._reader.tree())
+        }
+        return {**found, CHECK: self._client.token.check} if self._needs_token else found
 
 
 def _release(document: Mapping[str, object]) -> str:

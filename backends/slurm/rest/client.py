@@ -21,14 +21,20 @@ from agent.http.answers import Answer
 from agent.http.client import Bounds, HttpClient, NoAnswer, Params, Timeouts
 from backends.command_output import one_line
 from backends.slurm.programs import DENIED, JOBS_ACTIVE, NO_CONNECTION, OUTAGE
-from backends.slurm.rest_access import NEWEST_VERSION, OLDEST_VERSION, RestAccess, Token
+from backends.slurm.rest_access import NEWEST_VERSION, OLDEST_VERSION, RestAccess
+from backends.slurm.rest_token import TOKEN, Token
 
 log = logging.getLogger(__name__)
 
 # slurmrestd's own description: it names each address with its version.
 DESCRIPTION = "openapi/v3"
 NOT_MODIFIED = 304
-NOT_ALLOWED = (401, 403)
+# 511: slurmctld refuses the token.
+NOT_ALLOWED = (401, 403, 511)
+# slurmdbd refuses the token, or is away (24.11 to 26.05).
+NO_SLURMDBD = (502, 7000)
+# slurmctld's short answer, by which the two are told apart.
+SHORT = "slurm/partitions/"
 AWAY = (429, 502, 503, 504)
 # Of slurm_errno.h: communication with a daemon, sockets, slurmdbd's connection to us and to its database.
 NO_DAEMON = (range(1000, 2000), range(5000, 5100), range(7000, 7002))
@@ -61,7 +67,7 @@ class RestClient:
 
     def __init__(self, access: RestAccess, *, answer_bytes: int) -> None:
         self._access = access
-        self._token = Token(access)
+        self.token = Token(access)
         self._client = HttpClient(
             access.url,
             timeouts=Timeouts(read_s=access.timeout_s),
@@ -71,7 +77,7 @@ class RestClient:
                 answer_values=answer_bytes // BYTES_PER_VALUE,
             ),
             verify=access.verify_ssl,
-            mask=self._token.mask,
+            mask=self.token.mask,
         )
         # Requests by kind (`read`, `write`).
         self.executed: Counter[str] = Counter()
@@ -131,33 +137,54 @@ class RestClient:
         return f"v0.0.{max(known)}"
 
     def _answer(self, method: str, path: str, params: Params, body: Any = None) -> Answer:
-        """Return an answer. A token that is refused is read again, once. Raises BackendError."""
+        """Return an answer. A token that is refused is taken anew, once: nothing was done with it. Raises
+        BackendError.
+        """
+        headers = self.token.headers()
+        answer = self._send(method, path, headers, params, body)
+        if self._is_refused(answer, headers) and self.token.renew(headers):
+            headers = self.token.headers()
+            answer = self._send(method, path, headers, params, body)
+        if self._is_refused(answer, headers):
+            errors = (answer.object() or {}).get("errors")
+            said = [_said(error) for error in errors] if isinstance(errors, list) else []
+            why = self.token.trouble() or "; ".join(said) or answer.page()
+            raise RequestDenied(
+                f"{method} {path}: slurmrestd refuses the token of {self._access.username} ({answer.status}): {why}. "
+                f"Renew {self.token.source}"
+            )
+        return answer
+
+    def _is_refused(self, answer: Answer, headers: Mapping[str, str]) -> bool:
+        """Return whether the token is at fault. slurmrestd hands it on unchecked."""
+        if answer.status in NOT_ALLOWED:
+            return True
+        status, number = NO_SLURMDBD
+        if answer.status != status or TOKEN not in headers or not self._version:
+            return False
+        errors = (answer.object() or {}).get("errors")
+        if not isinstance(errors, list) or number not in map(_number, errors):
+            return False
+        return self._send("GET", SHORT, headers).status in NOT_ALLOWED
+
+    def _send(
+        self, method: str, path: str, headers: Mapping[str, str], params: Params = (), body: Any = None
+    ) -> Answer:
+        """Return an answer, whatever it is. Raises BackendUnavailable."""
+        versioned = self._versioned(path)
         try:
-            answer = self._send(method, path, params, body)
-            if answer.status in NOT_ALLOWED and self._token.renew():
-                answer = self._send(method, path, params, body)
+            return self._client.send(method, versioned, params=params, body=body, headers=headers)
         except NoAnswer as error:
             kind = AnswerTooLarge if error.is_too_long else BackendUnavailable
             raise kind(
                 f"{error}. Nothing is lost: the step is tried again. Check slurmrestd and rest_api.url"
             ) from error
-        return answer
-
-    def _send(self, method: str, path: str, params: Params, body: Any) -> Answer:
-        return self._client.send(
-            method, self._versioned(path), params=params, body=body, headers=self._token.headers()
-        )
 
     def _document(self, method: str, path: str, answer: Answer) -> Mapping[str, Any] | None:
         if answer.status == NOT_MODIFIED:
             return None
         what = f"{method} {path}"
         document = answer.object()
-        if answer.status in NOT_ALLOWED:
-            raise RequestDenied(
-                f"{what}: slurmrestd refuses the token of {self._access.username} ({answer.status}): "
-                f"{answer.detail()}. Renew what rest_api.token_file or token_env holds"
-            )
         if document is None:
             raise self._odd(what, answer)
         errors = document.get("errors") or []

@@ -103,7 +103,10 @@ HOLDERS: dict[str, tuple[tuple[str, ...], set[str]]] = {
     "ProjectQuota": (DIRECTORIES, {"quota"}),
     "ProviderGroupRules": (("agent/plan/provider_groups.py", *LDAP), {"rules"}),
     "ProviderGroupSettings": (LDAP, {"groups"}),
-    "RestAccess": (("backends/slurm/rest/", "backends/slurm/rest_access.py"), {"access"}),
+    "RestAccess": (
+        ("backends/slurm/rest/", "backends/slurm/rest_access.py", "backends/slurm/rest_token.py"),
+        {"access"},
+    ),
     "Settings": (("agent/", "tasks/", "beat_schedule.py"), {"settings", "settings()", "loaded"}),
     "SlurmSettings": (("backends/slurm/",), {"settings", "keys"}),
     "WaldurAccess": (("agent/http/", "agent/waldur/", "agent/bridge/"), {"access"}),

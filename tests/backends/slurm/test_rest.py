@@ -5,6 +5,7 @@ backend keeps is in tests/backends/test_contract.py.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
@@ -32,6 +33,7 @@ from agent.run import passes
 from agent.run.periodic import mode as periodic_limits
 from agent.run.results import Result
 from agent.run.site import Site
+from agent.state.passes import last
 from backends.base import Scope, UsageCheck
 from backends.slurm.rest.client import RestClient
 from backends.slurm.rest_access import read_access
@@ -187,6 +189,7 @@ def test_jobs_are_seen_and_cancelled(on_rest: Connect, rest_access: Access) -> N
             "time_limit": 60,
             "script": "#!/bin/sh\nsleep 100\n",
             "current_working_directory": "/",
+            "standard_output": "/dev/null",
             "environment": ["PATH=/bin"],
         }
         rest.write("POST", "slurm/job/submit", body={"job": job})
@@ -211,6 +214,21 @@ def test_a_socket_of_this_machine_needs_no_network(on_rest: Connect, tmp_path: P
         assert line.startswith(f"curl --silent --header @headers --unix-socket {socket} --request POST")
     with pytest.raises(SiteAgentError, match=f"no answer from unix://{socket}"):
         backend.observe(TREE)
+
+
+def test_a_pass_says_that_the_token_is_about_to_end(
+    rest_access: Access, waldur: SimulatedWaldur, tmp_path: Path
+) -> None:
+    from emulator.api.slurmrestd.auth import encode_jwt_hs256  # type: ignore[import-untyped]
+
+    file = tmp_path / "old"
+    file.write_text(encode_jwt_hs256("root", key="key", now=int(time.time()) - 1500))
+    through = site(waldur, tmp_path, {**rest_access, "token_file": str(file)})
+    report = passes.sync_members(through)
+    (note,) = report.notes
+    assert "the token of root ends at" in note and note.endswith(f"renew rest_api.token_file {file}")
+    (entry,) = last(through.state_dir, through.offering.uuid, report.mode)
+    assert entry["notes"] == [note]
 
 
 # Periodic settings -----------------------------------------------------------------------------------

@@ -146,6 +146,20 @@ def test_a_refused_token_is_read_again_and_appears_nowhere(
         assert secret not in f"{raised.value}{caplog.text}{backend.commands([])}"
 
 
+@pytest.mark.parametrize(
+    ("of_slurmctld", "kind"),
+    [(says({"errors": []}, 511), RequestDenied), (says({"errors": []}, 504), BackendUnavailable)],
+)
+def test_slurmdbd_refuses_a_token_as_if_it_was_away(
+    start: Start, of_slurmctld: Answer, kind: type[BackendError]
+) -> None:
+    """What the real one answers (24.11 to 26.05)."""
+    away = says(error(7000, "Unable to connect to database"), 502)
+    _, backend = start(lambda asked: of_slurmctld if "/partitions/" in asked.target else away)
+    with pytest.raises(kind):
+        backend.observe(TREE)
+
+
 def test_a_certificate_that_is_not_known_is_refused(start: Start, tmp_path: Path) -> None:
     certificate = make_certificate(tmp_path, LOOPBACK)
     both = tmp_path / "both.pem"
