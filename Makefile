@@ -19,7 +19,7 @@ SLURM_ROOTS ?= /var/cache/waldur-site-cluster/slurm
 # Debian packages of the real parts that the tests run.
 SERVICES := munge mariadb-server slurmdbd slurmctld slurmd slurm-client redis-server slapd mosquitto rabbitmq-server chromium systemd libnss-db
 
-.PHONY: setup lint type quick quick-newer test nightly coverage mutants test-without-services services services-slurm demo bench docs lock clean
+.PHONY: setup lint type quick quick-newer test nightly coverage mutants test-without-services services services-slurm services-reference demo bench docs lock clean
 
 setup: $(STAMP)
 
@@ -80,6 +80,13 @@ services-slurm:
 	DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends debootstrap debian-archive-keyring
 	rig/slurm-root.sh trixie $(SLURM_ROOTS)/trixie
 	rig/slurm-root.sh forky $(SLURM_ROOTS)/forky
+
+# The reference with two of its plugins for reports, which the tests of `plugin_venv` run where it is there (190 MB).
+REFERENCE_VENV ?= /var/cache/waldur-site-cluster/reference
+services-reference:
+	$(PYTHON) -m venv $(REFERENCE_VENV)
+	$(REFERENCE_VENV)/bin/python -m pip install --quiet --disable-pip-version-check waldur-site-agent==1.0.7 \
+	  waldur-site-agent-cscs-dwdi==1.0.7 waldur-site-agent-harbor==1.0.7
 
 demo: setup
 	$(BIN)/python manage.py demo $(ARGS)

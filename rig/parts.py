@@ -16,6 +16,9 @@ SLURM_ROOTS = Path(os.environ.get("SLURM_ROOTS", "/var/cache/waldur-site-cluster
 SLURM_SUITES = {"24.11": "trixie", "26.05": "forky"}
 """SLURM generation to the Debian suite that has it. This machine's own packages are 22.05."""
 
+REFERENCE_VENV = Path(os.environ.get("REFERENCE_VENV", "/var/cache/waldur-site-cluster/reference"))
+"""A virtual environment with waldur-site-agent and some of its plugins."""
+
 SLURM_COMMANDS = ("sacctmgr", "sacct", "sbatch", "scancel", "scontrol", "sdiag", "sinfo", "squeue", "sreport")
 
 REDIS_PROGRAMS = {
@@ -43,6 +46,7 @@ PROGRAMS: dict[str, tuple[str, ...]] = {
     "slapd": ("slapd", "slapadd", "setpriv"),
     "mosquitto": ("mosquitto", "setpriv"),
     "rabbitmq": ("rabbitmq-server", "erl"),
+    "reference": (str(REFERENCE_VENV / "bin/python"),),
     **{kind: (str(program), "unshare", "setpriv") for kind, program in REDIS_PROGRAMS.items()},
     **{
         f"slurm-{generation}": (str(SLURM_ROOTS / suite / "usr/sbin/slurmctld"), "nsenter", "unshare")
@@ -83,7 +87,8 @@ def missing_programs(part: str) -> list[str]:
 def require(part: str) -> None:
     """Skip the calling test when the part is missing; fail it when REQUIRE_REAL_SERVICES=1.
 
-    Other generations of SLURM and Redis are not required yet: `make services-slurm` brings them.
+    Other generations of SLURM and Redis are not required yet (`make services-slurm` brings them), and the reference is
+    no dependency (`make services-reference`).
     """
     missing = missing_programs(part)
     if part == "slurm" and not missing and os.geteuid() != 0:
@@ -91,6 +96,6 @@ def require(part: str) -> None:
     if not missing:
         return
     message = f"real part {part!r} is missing: {', '.join(missing)}"
-    if REQUIRED and not part.startswith("slurm-") and part not in REDIS_PROGRAMS:
+    if REQUIRED and not part.startswith(("slurm-", "reference")) and part not in REDIS_PROGRAMS:
         pytest.fail(message, pytrace=False)
     pytest.skip(message)
