@@ -96,7 +96,7 @@ class Usage:
     by_component: bool = False
     # Less than before is no mistake.
     may_fall: bool = False
-    # Why the usage of an account is unknown.
+    # Why the usage of an account could not be read; it may be read later.
     unknown: Mapping[str, str] = field(default_factory=dict)
 
     def amount(self, component: Component, counts: Counts, shares: Shares | None = None) -> Decimal | None:

@@ -26,7 +26,6 @@ from backends.reference.venv import package_of
 log = logging.getLogger(__name__)
 
 REPORTS_ONLY = "a plugin of waldur-site-agent serves `reporting_backend` only, and neither orders nor members"
-NOT_NAMED = "the plugin names none for this month"
 # So many accounts fail before any is answered: then it is the service that is away.
 OUTAGE_AFTER = 3
 
@@ -60,11 +59,9 @@ class ReferenceBackend:
         for account in query.accounts:
             try:
                 answer = self._child.ask("usage", account=account, offering=offering, **period)
-                if answer is None:
-                    unknown[fold(account)] = NOT_NAMED
-                    continue
-                found[fold(account)] = report.account_usage(answer, self._hosted.backend_components)
-                self._log_others(answer)
+                if answer is not None:
+                    found[fold(account)] = report.account_usage(answer, self._hosted.backend_components)
+                    self._log_others(answer)
             except (PluginFailed, report.WrongReport) as error:
                 unknown[fold(account)] = str(error)
                 failed.append(_failure(self._hosted, account, error))

@@ -191,10 +191,9 @@ def _of_resource(
     if account in usage.unknown:
         return replace(plan, skipped=f"usage of account {account} is unknown: {usage.unknown[account]}")
     used = usage.accounts.get(account)
-    if used is None and account not in rules.known:
-        return replace(
-            plan, skipped=f"account {account} is not on the cluster: nothing is known of its usage"
-        )
+    if used is None and (usage.by_component or account not in rules.known):
+        where = "named by the plugin" if usage.by_component else "on the cluster"
+        return replace(plan, skipped=f"account {account} is not {where}: nothing is known of its usage")
     doubled = [c.name for c in rules.components if ledger.is_doubled(resource.uuid, c.name)]
     if doubled:
         sentence = f"Waldur holds several records of {', '.join(doubled)} for one month: none is changed"

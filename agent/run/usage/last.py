@@ -233,8 +233,16 @@ def _may_pass(error: SiteAgentError) -> bool:
 
 
 def _silence(months: Iterable[PlannedMonth], uuid: str) -> SiteAgentError | None:
-    """Return why an answer without any job is not believed: some was reported for this resource."""
+    """Return why an answer without any job is not believed (some was reported for this resource), or why there is no
+    answer of this account.
+    """
     for month in months:
+        unknown = month.observed.usage.unknown
+        reasons = [
+            unknown[p.account] for p in month.plans if p.resource.uuid == uuid and p.account in unknown
+        ]
+        if reasons:
+            return BackendUnavailable(f"what was used in {month.month} is not known: {reasons[0]}")
         amounts = (
             r.amount for (of, _), each in month.observed.ledger.records.items() if of == uuid for r in each
         )

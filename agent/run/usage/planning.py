@@ -313,8 +313,11 @@ class _Observation:
             # A held plan can only be about a month of which Waldur has something.
             self.has_gaps = self.has_gaps or bool(seen.ledger.records)
             if is_current or seen.ledger.records:
+                silent = (
+                    "the plugin names no usage" if seen.usage.by_component else "the cluster names no job"
+                )
                 self.notes.append(
-                    f"the cluster names no job in {which}, which says nothing of any account: nothing is submitted"
+                    f"{silent} in {which}, which says nothing of any account: nothing is submitted"
                 )
             return MonthFacts(which, date, seen, None, is_current)
         lacking = planner.untracked(components, [seen.usage])

@@ -110,7 +110,7 @@ def test_what_it_does_not_name_stays_as_it_was(world: PluginWorld) -> None:
     assert world.in_waldur() == {"a_1": "3.00", "a_2": "2.00", "a_3": "5.00"}
     assert world.shares() == {"ann": "1.00", "bob": "2.00"}
     said = {each.account: each.message for each in report.resources if each.result is Result.WAITING}
-    assert said["a_2"] == "usage of account a_2 is unknown: the plugin names none for this month"
+    assert said["a_2"] == "account a_2 is not named by the plugin: nothing is known of its usage"
 
 
 def test_an_exception_zeroes_nothing(world: PluginWorld) -> None:
