@@ -51,7 +51,7 @@ def config_option(function: Function) -> Function:
         "config_file",
         type=click.Path(path_type=Path),
         help="Configuration file. Default: $WALDUR_SITE_AGENT_CONFIG, else waldur-site-agent-config.yaml here, "
-        "else the one in /etc/waldur/.",
+        "else the one in /etc/waldur/ or /etc/waldur-site-agent/.",
     )(function)
 
 

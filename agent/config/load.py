@@ -21,7 +21,12 @@ from agent.config.settings import read_settings
 from agent.config.sources import Sources, read_yaml
 from agent.core.errors import ConfigError
 
-DEFAULT_PLACES = (Path("waldur-site-agent-config.yaml"), Path("/etc/waldur/waldur-site-agent-config.yaml"))
+DEFAULT_PLACES = (
+    Path("waldur-site-agent-config.yaml"),
+    Path("/etc/waldur/waldur-site-agent-config.yaml"),
+    # Where the reference's containers have it.
+    Path("/etc/waldur-site-agent/config.yaml"),
+)
 ENVIRONMENT = "the environment"
 
 

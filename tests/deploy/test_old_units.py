@@ -73,30 +73,55 @@ def test_every_copy_that_a_document_shows_has_its_file() -> None:
     assert units == set(INSTALLED)
 
 
+class Systemctl:
+    """The real one, in a root of its own."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.folder = root / "etc" / "systemd" / "system"
+        self.folder.mkdir(parents=True)
+
+    def __call__(self, *words: str) -> subprocess.CompletedProcess[str]:
+        require("systemctl")
+        command = [processes.program("systemctl"), f"--root={self.root}", *words]
+        return subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
+
+
 @pytest.mark.real_part
 @pytest.mark.parametrize(("source", "name"), INSTALLED)
 def test_a_unit_is_enabled_under_each_name_that_sites_have(source: str, name: str, tmp_path: Path) -> None:
-    """By the real systemctl, in a root of its own."""
-    folder = tmp_path / "etc" / "systemd" / "system"
-    folder.mkdir(parents=True)
-    shutil.copy(CONF / source, folder / name)
-
-    def systemctl(*words: str) -> subprocess.CompletedProcess[str]:
-        require("systemctl")
-        command = [processes.program("systemctl"), f"--root={tmp_path}", *words]
-        return subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
-
+    systemctl = Systemctl(tmp_path)
+    shutil.copy(CONF / source, systemctl.folder / name)
     # Also once more, and after a site's own unit of that name was enabled.
     for _ in range(2):
         done = systemctl("enable", name)
         assert done.returncode == 0, done.stderr
-    wanted = folder / "multi-user.target.wants" / name
+    wanted = systemctl.folder / "multi-user.target.wants" / name
     assert wanted.is_symlink()
     (names,) = (unit.names for unit in GENERATOR["UNITS"] if source in (unit.file, unit.legacy))
     assert name.removesuffix(".service") in names
     for other in (f"{each}.service" for each in names):
         said = systemctl("is-enabled", other)
         assert said.stdout.strip() == ("enabled" if other == name else "alias"), (other, said.stderr)
+
+
+@pytest.mark.real_part
+def test_an_old_name_can_lead_to_the_unit_of_the_cluster(tmp_path: Path) -> None:
+    """By the line of docs/migrate.md, and not while a file has the name: what systemctl then refuses it says."""
+    systemctl = Systemctl(tmp_path)
+    (line,) = re.findall(
+        r"^ln -sf (\S+) \S+/(\S+)$", (REPOSITORY / "docs" / "migrate.md").read_text(), re.MULTILINE
+    )
+    for name in ("waldur-site-worker.service", "waldur-site.target"):
+        shutil.copy(REPOSITORY / "systemd" / name, systemctl.folder / name)
+    (systemctl.folder / line[1]).symlink_to(line[0])
+    assert systemctl("enable", line[0]).returncode == 0
+    assert systemctl("is-enabled", line[1]).stdout.strip() == "alias"
+    unit = CONF / "agent-report" / "agent.service"
+    for name in ("waldur-agent-report.service", "waldur-agent-report-legacy.service"):
+        shutil.copy(unit, systemctl.folder / name)
+    refused = systemctl("enable", "waldur-agent-report.service")
+    assert (refused.returncode, "already exists" in refused.stderr) == (1, True)
 
 
 @pytest.mark.real_part

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import os
 import re
+import runpy
 import sqlite3
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
@@ -38,6 +39,11 @@ PAGES = sorted(
     [*(REPOSITORY / "docs").glob("*.md"), REPOSITORY / "README.md", REPOSITORY / "CONTRIBUTING.md"]
 )
 PROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())
+OLD_UNITS = {
+    f"{name}.service"
+    for unit in runpy.run_path(str(REPOSITORY / "systemd-conf" / "generate.py"))["UNITS"]
+    for name in unit.names
+}
 OURS = ("waldur-site-cluster", "manage.py", "celery")
 
 # Commands that stay in the foreground, or need what only their own tests prepare: their words are parsed.
@@ -113,7 +119,10 @@ def check_words(words: list[str]) -> None:
     else:
         assert program in OF_THE_MACHINE, f"{program} is no program that tests/docs/test_commands.py knows"
         for word in rest:
-            if word.startswith(("systemd/", "examples/", "docs/", "rig/")) and "*" not in word:
+            if (
+                word.startswith(("systemd/", "systemd-conf/", "examples/", "docs/", "rig/"))
+                and "*" not in word
+            ):
                 assert (REPOSITORY / word).exists(), word
 
 
@@ -127,9 +136,9 @@ def _celery(words: list[str]) -> None:
 
 
 def _systemctl(words: list[str]) -> None:
-    ours = {unit.name for unit in (REPOSITORY / "systemd").iterdir()}
+    ours = {unit.name for unit in (REPOSITORY / "systemd").iterdir()} | OLD_UNITS
     for word in words:
-        if not word.startswith("waldur-site-"):
+        if not word.startswith("waldur-"):
             continue
         name = word if "." in word else f"{word}.service"
         template = re.sub(r"@[^.]*\.", "@.", name)
