@@ -92,7 +92,8 @@ def _is_no_message(documented: DocumentedCommand) -> bool:
 
 def parse(command: click.Command, words: list[str], parent: click.Context | None = None) -> None:
     """Let click's own parser read the words: options, sub-commands and choices have to exist; runs nothing."""
-    context = click.Context(command, parent=parent, info_name=command.name)
+    # With its own settings: click keeps the option for help that it makes first, and other tests print it.
+    context = click.Context(command, parent=parent, info_name=command.name, **command.context_settings)
     values, rest, _ = command.make_parser(context).parse_args(words)
     if isinstance(command, click.Group):
         if rest:
