@@ -41,6 +41,9 @@ KEYS = {
 GONE = {"/tmp/waldur-site-agent-heartbeat", "...-error.log"}
 # Words of an operating system, of options and of other pages.
 PLAIN = {
+    "waldur-site-agent",
+    "--heartbeat-path",
+    "--liveness-only",
     "ps",
     "sacct",
     "docker exec",
