@@ -39,6 +39,8 @@ class DesiredSettings:
     # By TRES, in SLURM's units.
     limits: Mapping[LimitType, Mapping[str, int]] = field(default_factory=dict)
     resets_usage: bool = False
+    # The policy's period before the one that the message is about, as Waldur names it; empty where it does not.
+    previous_period: str = ""
 
     @property
     def tres(self) -> frozenset[str]:

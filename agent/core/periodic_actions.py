@@ -16,9 +16,14 @@ from agent.core.actions import (
     Target,
     lowered_limits,
 )
-from agent.core.model import Snapshot
+from agent.core.model import Part, Snapshot
 from agent.core.periodic import LimitType
-from agent.core.policy import Cost, PolicyRules
+from agent.core.policy import Charge, Cost, PolicyRules
+
+
+def _once(found: tuple[Charge, ...], opening: str) -> tuple[Charge, ...]:
+    """Return costs as one of the policy where it opens a period, for all its accounts together."""
+    return tuple(Charge(charge.cost, opening) for charge in found) if opening else found
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,6 +37,11 @@ class SetFairshare(ClusterAction):
     account: str
     before: int | None = field(default=None, compare=False)
     after: int
+    # Such as `policy UUID, 2026-01`, where the policy opens a period with it.
+    opening: str = field(default="", compare=False)
+
+    def charges(self, snapshot: Snapshot, rules: PolicyRules) -> tuple[Charge, ...]:
+        return _once(super().charges(snapshot, rules), self.opening)
 
     def takes_away(self, snapshot: Snapshot, rules: PolicyRules) -> bool:
         return self.before is not None and self.after < self.before
@@ -52,6 +62,16 @@ class SetPeriodicLimits(LimitsAction):
     limit_type: str
     before: tuple[tuple[str, int], ...] = field(default=(), compare=False)
     after: tuple[tuple[str, int], ...]
+    # As of `SetFairshare`.
+    opening: str = field(default="", compare=False)
+
+    def charges(self, snapshot: Snapshot, rules: PolicyRules) -> tuple[Charge, ...]:
+        """Return what it costs: a cut below what is used, or of which that is unknown, is always the account's."""
+        used = snapshot.used.get(self.account, {}) if Part.USAGE in snapshot.complete else {}
+        is_cut = any(
+            used.get(tres, then + 1) > then for tres, (_, then) in self.used_limits(snapshot).items()
+        )
+        return _once(super().charges(snapshot, rules), "" if is_cut else self.opening)
 
     def lowered(self, snapshot: Snapshot) -> Mapping[str, tuple[int | None, int]]:
         """Return what falls. `before` was read with the account; the snapshot may have other limits of it only."""

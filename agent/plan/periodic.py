@@ -26,15 +26,20 @@ def changes(
     reason: str,
     resets_usage: bool,
     last_reset: str = "",
+    opening: str = "",
 ) -> list[ClusterAction]:
     """Return what has to be done. `resets_usage`: whether this period's reset is still to come; `last_reset`: the
-    period before it in which the policy had one.
+    period before it in which the policy had one; `opening`: the policy and the period that it opens with this, if any.
     """
     found: list[ClusterAction] = []
     if desired.fairshare is not None and desired.fairshare != observed.fairshare:
         found.append(
             SetFairshare(
-                account=desired.account, before=observed.fairshare, after=desired.fairshare, reason=reason
+                account=desired.account,
+                before=observed.fairshare,
+                after=desired.fairshare,
+                opening=opening,
+                reason=reason,
             )
         )
     for limit_type, limits in desired.limits.items():
@@ -48,6 +53,7 @@ def changes(
                     limit_type=limit_type,
                     before=before,
                     after=tuple(other),
+                    opening=opening,
                     reason=reason,
                 )
             )
@@ -65,6 +71,23 @@ def is_later(period: str, before: str) -> bool:
     """Return whether a period comes after another one of the same length."""
     is_alike = len(period) == len(before) and ("Q" in period) == ("Q" in before)
     return is_alike and before < period
+
+
+def opens(desired: DesiredSettings, at: datetime, applied: datetime | None, granularity: Granularity) -> str:
+    """Return the period that a message opens: the one that it was written in, where it says so (it forgets what was
+    used, or names the period before) and what was carried out last was of an earlier one. Empty where it opens none.
+    """
+    present = period(at, granularity)
+    if granularity is Granularity.TOTAL or applied is None:
+        return ""
+    first = at.replace(day=1)
+    if granularity is Granularity.QUARTER:
+        first = first.replace(month=(at.month - 1) // 3 * 3 + 1)
+    elif granularity is Granularity.YEAR:
+        first = first.replace(month=1)
+    before = period(first - timedelta(days=1), granularity)
+    is_announced = desired.resets_usage or desired.previous_period == before
+    return present if is_announced and is_later(present, period(applied, granularity)) else ""
 
 
 def period(at: datetime, granularity: Granularity) -> str:

@@ -50,7 +50,15 @@ def desired_settings(document: Mapping[str, Any], usual: LimitType | None = None
     if fairshare is not None:
         # 0 is none: no share at all would stop the account permanently.
         fairshare = _number("fairshare", fairshare, FAIRSHARE_AT_MOST) or None
-    return DesiredSettings(account.strip(), fairshare, _limits(settings, usual), resets)
+    carried = settings.get("carryover_details")
+    before = carried.get("previous_period") if isinstance(carried, Mapping) else None
+    return DesiredSettings(
+        account.strip(),
+        fairshare,
+        _limits(settings, usual),
+        resets,
+        previous_period=before if isinstance(before, str) else "",
+    )
 
 
 def written_at(document: Mapping[str, Any], now: datetime) -> datetime:

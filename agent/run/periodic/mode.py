@@ -30,6 +30,7 @@ from agent.core.model import Account, Part, Snapshot
 from agent.core.periodic import DesiredSettings, Granularity, LimitType, ObservedSettings
 from agent.core.periodic_actions import ResetRawUsage
 from agent.core.plans import Outcome
+from agent.core.printable import shortlist
 from agent.core.units import targets_of
 from agent.plan import periodic
 from agent.plan.policy.rules import PolicyContext, Why
@@ -52,6 +53,7 @@ MODE = PassMode.ORDER_PROCESS
 # A held message is planned again from time to time: less may be used than when it was held.
 LOOKED_AT_EVERY = timedelta(hours=1)
 LOOKED_AT_ONCE = 20
+NAMED_AT_MOST = 5
 # After a pause a message of each account may wait: no further one is begun after this, and orders come in between.
 RESUMED_FOR_S = 120
 # Refusals that come from the agent's own state and not from the site's policy: they may pass.
@@ -79,6 +81,8 @@ class PeriodicFacts:
     period: str = ""
     # An earlier period in which it was reset.
     last_reset: str = ""
+    # The policy and the period that it opens with this message, empty where it opens none.
+    opening: str = ""
     # Accounts whose used amounts were asked for.
     usage_asked: frozenset[str] = frozenset()
 
@@ -103,6 +107,7 @@ class PlannedPeriodic:
             reason=reason,
             resets_usage=bool(facts.period),
             last_reset=facts.last_reset,
+            opening=facts.opening,
         )
 
     @property
@@ -254,18 +259,30 @@ class PeriodicMessage(Mode[PeriodicFacts, PlannedPeriodic]):
             snapshot = replace(snapshot, used=used, complete=snapshot.complete | {Part.USAGE})
         period, last = self._period_due(asked), self._state.last_reset()
         earlier = last if periodic.is_later(period, last) else ""
-        return PeriodicFacts(asked, self.policy, snapshot, observed, period, earlier)
+        opening = self._opening(asked)
+        return PeriodicFacts(asked, self.policy, snapshot, observed, period, earlier, opening)
 
-    def _period_due(self, asked: DesiredSettings) -> str:
-        """Return the period to be reset, empty for none; a month for a policy whose period is unknown. Raises
-        WaldurError.
+    def _opening(self, asked: DesiredSettings) -> str:
+        """Return the policy and the period that it opens with this message. Asks Waldur for the period's length only
+        where the message may open one. Raises WaldurError.
         """
-        if not asked.resets_usage:
+        if not (asked.resets_usage or asked.previous_period):
             return ""
+        opened = periodic.opens(asked, self._at, self._state.applied(self._now), self._granularity())
+        return f"policy {self.policy}, {opened}" if opened else ""
+
+    def _granularity(self) -> Granularity:
+        """Return how long the policy's period is; a month where that is unknown. Raises WaldurError."""
         known = self._read.granularities
         if self.policy not in known:
             known[self.policy] = policies.granularity(self.site.client, self.policy) or Granularity.MONTH
-        period = periodic.period(self._at, known[self.policy])
+        return known[self.policy]
+
+    def _period_due(self, asked: DesiredSettings) -> str:
+        """Return the period to be reset, empty for none. Raises WaldurError."""
+        if not asked.resets_usage:
+            return ""
+        period = periodic.period(self._at, self._granularity())
         return "" if self._state.has_reset(period, self._now) else period
 
     def plan(self, facts: PeriodicFacts) -> PlannedPeriodic:
@@ -419,6 +436,14 @@ class PeriodicResume(PeriodicMessage):
             held = {plan.id for plan in plans.waiting()}
             approved = {approval.plan for approval in plans.approvals.open()}
             (free if held.intersection(message.plans) <= approved else others).append(message)
+        if others:
+            accounts = sorted(fold(str(message.document.get("backend_id"))) for message in others)
+            are_several = len(others) > 1
+            run.report.notes.append(
+                f"{len(others)} message{'s' if are_several else ''} of periodic policies "
+                f"{'wait' if are_several else 'waits'} for an approval, of {shortlist(accounts, NAMED_AT_MOST)}: "
+                "`approve` lists the plans"
+            )
         free.sort(key=lambda message: message.looked)
         others.sort(key=lambda message: message.looked)
         again = [message for message in others if abs(now - message.looked) > LOOKED_AT_EVERY]
