@@ -400,3 +400,18 @@ class UserHomes(Protocol):
 
     @property
     def homes_on_head_node(self) -> bool: ...
+
+    @property
+    def homes_unasked(self) -> bool:
+        """Return whether homes are made where the offering's file does not say whether to."""
+        ...
+
+
+@runtime_checkable
+class KeysWithoutEffect(Protocol):
+    """A plugin that cannot serve some of the keys that all backends share; found by `isinstance`."""
+
+    @property
+    def keys_without_effect(self) -> Mapping[str, str]:
+        """Return these keys of `backend_settings`, each with half a sentence why: "it has no effect: ..."."""
+        ...

@@ -23,8 +23,10 @@ from backends.base import (
     BackendContext,
     ComponentRules,
     HasComponentKeys,
+    KeysWithoutEffect,
     Parsed,
     Plugin,
+    UserHomes,
 )
 from backends.plugins import PluginMissing
 from backends.reference.plugin import ReferencePlugin
@@ -146,6 +148,29 @@ def problems(offering: Offering) -> list[Problem]:
             else:
                 findings.add([replace(problem, stopped_modes=problem.stopped_modes & modes)])
     return list(findings.problems)
+
+
+def without_effect(offering: Offering) -> Mapping[str, str]:
+    """Return the common keys of `backend_settings` that no backend of an offering can serve, each with why."""
+    found = [
+        plugin.keys_without_effect if isinstance(plugin, KeysWithoutEffect) else {}
+        for plugin in _plugins(offering)
+    ]
+    return {key: why for key, why in found[0].items() if all(key in each for each in found)} if found else {}
+
+
+def keys_elsewhere(offering: Offering) -> Mapping[str, str]:
+    """Return the keys of `backend_settings` that backends read which this offering does not name, with one of each."""
+    found: dict[str, str] = {}
+    for name in sorted(installed().keys() - set(offering.backends.values())):
+        with suppress(PluginMissing):
+            found |= dict.fromkeys(keys_of(load(name).settings), name)
+    return found
+
+
+def homes_are_unasked(offering: Offering) -> bool:
+    """Return whether homes are made where the offering's file does not say whether to."""
+    return any(isinstance(plugin, UserHomes) and plugin.homes_unasked for plugin in _plugins(offering))
 
 
 def component_keys(offering: Offering) -> frozenset[str]:

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""What becomes of each key in reference-keys.yaml, found out by loading it; the page reference-keys.md shows it.
+"""What becomes of each key in reference-keys.yaml with each backend, found out by loading it; the page
+reference-keys.md shows it.
 
 A key works when the settings that were read differ with it; a test sees that every setting has a reader. It is refused,
 or has no effect, when the configuration's check says so. A key of which neither is true is ignored, and fails a test.
@@ -56,6 +57,37 @@ OFFERING: Mapping[str, Any] = {
 }
 
 
+SLURM, SLURMRESTD, MOAB = "SLURM", "slurmrestd", "MOAB"
+# The offering that each key is written into.
+OFFERINGS: Mapping[str, Mapping[str, Any]] = {
+    SLURM: OFFERING,
+    SLURMRESTD: {
+        **OFFERING,
+        "backend_settings": {
+            "customer_prefix": "c_",
+            "cluster_name": "main",
+            "execution_mode": "rest",
+            "rest_api": {
+                "url": "http://slurm.example.com:6820",
+                "username": "agent",
+                "token_env": "SLURM_JWT",
+            },
+        },
+    },
+    MOAB: {
+        **OFFERING,
+        "backend_type": "moab",
+        "order_processing_backend": "moab",
+        "membership_sync_backend": "moab",
+        "reporting_backend": "moab",
+        "backend_settings": {"project_prefix": "q_", "enable_user_homedir_account_creation": True},
+        "backend_components": {
+            "deposit": {"measured_unit": "EUR", "accounting_type": "limit", "label": "Deposit"}
+        },
+    },
+}
+
+
 class Fate(StrEnum):
     WORKS = "works"
     ALIAS = "alias"
@@ -71,9 +103,10 @@ class Row:
     place: str
     key: str
     since: str
-    fate: Fate
-    # What it is an alias of, or the sentence of the check.
-    said: str = ""
+    # By backend.
+    fates: Mapping[str, Fate]
+    # What it is an alias of, or the sentence of the check, by backend.
+    said: Mapping[str, str]
 
 
 def rows() -> list[Row]:
@@ -81,14 +114,27 @@ def rows() -> list[Row]:
     found = []
     for section in yaml.safe_load(TABLE.read_text(encoding="utf-8")):
         for key, about in section["keys"].items():
-            given = {**section.get("given", {}), **about.get("given", {})}
-            before = _effect(section["place"], section.get("above", {}), given)
-            now = _effect(section["place"], section.get("above", {}), {**given, key: about["value"]})
-            fate, said = _difference(key, before, now, about.get("alias", ""))
+            judged = {backend: _judged(backend, section, key, about) for backend in OFFERINGS}
             place = section["place"].removeprefix("offerings[0]").lstrip(".")
             place = place or ("`offerings`" if section["place"] else ROOT)
-            found.append(Row(place, key, about.get("since", "1.0.7"), fate, said))
+            fates = {backend: fate for backend, (fate, _) in judged.items()}
+            said = {backend: text for backend, (_, text) in judged.items()}
+            found.append(Row(place, key, about.get("since", "1.0.7"), fates, said))
     return found
+
+
+def _judged(backend: str, section: Any, key: str, about: Any) -> tuple[Fate, str]:
+    """Return what becomes of a key with a backend. One that the base of that backend has already is written with the
+    value that stands under the backend's name.
+    """
+    own = {**about, **about.get(backend, {})}
+    place, above = section["place"], section.get("above", {})
+    if backend == MOAB:
+        place = place.replace("backend_components.cpu", "backend_components.deposit")
+    given = {**section.get("given", {}), **own.get("given", {})}
+    before = _effect(backend, place, above, given)
+    now = _effect(backend, place, above, {**given, key: own["value"]})
+    return _difference(place, key, before, now, own.get("alias", ""))
 
 
 @dataclass(frozen=True)
@@ -98,7 +144,11 @@ class _Effect:
     stopping: frozenset[str]
 
 
-def _difference(key: str, before: _Effect, now: _Effect, alias: str) -> tuple[Fate, str]:
+def _difference(place: str, key: str, before: _Effect, now: _Effect, alias: str) -> tuple[Fate, str]:
+    # Below a map that has no effect as a whole nothing is read.
+    for path, text in now.problems.items():
+        if "it has no effect" in text and f"{place}.".startswith(f"{path}."):
+            return Fate.NO_EFFECT, text
     news = {path: text for path, text in now.problems.items() if before.problems.get(path) != text}
     own = {
         path: text
@@ -119,15 +169,15 @@ def _difference(key: str, before: _Effect, now: _Effect, alias: str) -> tuple[Fa
     return (Fate.REFUSED, above[0]) if above else (Fate.IGNORED, "")
 
 
-def _effect(place: str, above: Mapping[str, Any], keys: Mapping[str, Any]) -> _Effect:
+def _effect(backend: str, place: str, above: Mapping[str, Any], keys: Mapping[str, Any]) -> _Effect:
     """Return what a configuration with these keys at the place comes to."""
-    return _read(place, json.dumps(above), json.dumps(keys))
+    return _read(backend, place, json.dumps(above), json.dumps(keys))
 
 
 @cache
-def _read(place: str, above_as_json: str, keys_as_json: str) -> _Effect:
+def _read(backend: str, place: str, above_as_json: str, keys_as_json: str) -> _Effect:
     above, keys = json.loads(above_as_json), json.loads(keys_as_json)
-    tree: dict[str, Any] = {"offerings": [_merged(OFFERING, above)]}
+    tree: dict[str, Any] = {"offerings": [_merged(OFFERINGS[backend], above)]}
     environ = {}
     if place == ENVIRONMENT:
         environ = keys
@@ -201,24 +251,46 @@ def _merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any
 def page() -> str:
     """Return the page."""
     found = rows()
-    counts = Counter(row.fate for row in found)
     parts = [
         "# Keys of the reference",
         "",
-        "Every key of `waldur-site-agent` 1.0.7 and of the candidate of 1.0.8, and what becomes of it here. Made by",
-        "`make docs`: each key is loaded as `config-check` does, and a test sees that every setting has a reader.",
+        "Every key of `waldur-site-agent` 1.0.7 and of the candidate of 1.0.8, and what becomes of it here: on SLURM",
+        "by its commands, on SLURM by slurmrestd (`execution_mode: rest`), and on MOAB. Made by `make docs`: each key",
+        "is loaded as `config-check` does, and a test sees that every setting has a reader.",
         "",
         "- works: as in the reference; alias: the same by another name here",
         "- refused: not served yet; asked for, `config-check` says the sentence and the modes that it is about are off",
         "- no effect, and said so: accepted, with the sentence as a warning",
         "",
-        ", ".join(f"{fate} {counts[fate]}" for fate in Fate) + ".",
     ]
+    for backend in OFFERINGS:
+        counts = Counter(row.fates[backend] for row in found)
+        parts.append(f"- {backend}: {', '.join(f'{fate} {counts[fate]}' for fate in Fate)}")
     place = ""
     for row in found:
         if row.place != place:
             place = row.place
-            parts += ["", f"## {place}", "", "| Key | Since | Here | |", "|---|---|---|---|"]
-        said = row.said.replace("|", "\\|")
-        parts.append(f"| `{row.key}` | {row.since} | {row.fate} | {said} |")
+            titles = " | ".join(OFFERINGS)
+            parts += [
+                "",
+                f"## {place}",
+                "",
+                f"| Key | Since | {titles} | |",
+                f"|---|---|{'---|' * len(OFFERINGS)}---|",
+            ]
+        fates = " | ".join(row.fates[backend] for backend in OFFERINGS)
+        parts.append(f"| `{row.key}` | {row.since} | {fates} | {_sentences(row)} |")
     return "\n".join(parts) + "\n"
+
+
+def _sentences(row: Row) -> str:
+    """Return what is said of a key, each sentence once, with the backends that it is about where not all say it."""
+    of_text: dict[str, list[str]] = {}
+    for backend, text in row.said.items():
+        of_text.setdefault(text, []).append(backend)
+    shown = [
+        text if len(backends) == len(OFFERINGS) else f"{', '.join(backends)}: {text}"
+        for text, backends in of_text.items()
+        if text
+    ]
+    return "; ".join(shown).replace("|", "\\|")

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from agent.config.findings import Findings, key_path, without_effect
+from agent.config.homes import HOME_KEYS
 from agent.config.keys import keys_of
 from agent.config.reading import read
 from agent.config.schema import BackendSettingsKeys, ComputedKeys, PeriodicLimitsKeys
@@ -42,7 +43,7 @@ def _note_without_effect(
         why = "without `emulator_mode: true` limits go to the cluster"
         findings.add(without_effect(limits, ("emulator_base_url",), limits_path, why))
     if not values.enable_user_homedir_account_creation:
-        keys = {"default_homedir_umask", "homedir_umask", "homedir_base_path", "homedir_quota"}
+        keys = set(HOME_KEYS)
         if not section.get("ldap"):
             keys.add("homedir_bases")
         why = "with `enable_user_homedir_account_creation: false` no homes are made"

@@ -29,6 +29,9 @@ OTHERS_BITS = 0o077
 OTHERS_WRITE = 0o022
 DEFAULT_UMASK = 0o077
 BASES_KEY = "homedir_bases"
+HOMES_KEY = "enable_user_homedir_account_creation"
+# They say how homes are made.
+HOME_KEYS = ("default_homedir_umask", "homedir_umask", "homedir_base_path", "homedir_quota")
 DIRECTORY_KEY = "ldap"
 USUAL_BASE = "/home"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from agent.core.model import Component
@@ -17,7 +18,17 @@ from backends.moab.schema import MoabSettings
 
 class MoabPlugin:
     settings = MoabSettings
-    homes_on_head_node = False
+    homes_on_head_node = True
+    # The agent before this one made none on MOAB, whatever the file said.
+    homes_unasked = False
+    keys_without_effect: Mapping[str, str] = MappingProxyType(
+        {
+            "customer_prefix": "MOAB has no level for customers",
+            "periodic_limits": "MOAB has no shares, and no limits for a period; what a deposit was given stays "
+            "until it is spent",
+            "usage_tres_source": "MOAB charges jobs by its own rules, and what it has charged is reported",
+        }
+    )
 
     def parse(self, raw: Mapping[str, Any], path: str) -> Parsed:
         return schema.parse(raw, path)

@@ -29,6 +29,7 @@ class ReferencePlugin:
 
     settings = ClusterKeys
     homes_on_head_node = False
+    homes_unasked = False
 
     def parse(self, raw: Mapping[str, Any], path: str) -> Parsed:
         """Look at the environment too: it belongs to the settings. The keys of the plugin are its own to check."""

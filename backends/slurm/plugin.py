@@ -19,6 +19,7 @@ from backends.slurm.schema import SlurmSettings
 class SlurmPlugin:
     settings = SlurmSettings
     homes_on_head_node = True
+    homes_unasked = True
 
     def parse(self, raw: Mapping[str, Any], path: str) -> Parsed:
         return schema.parse(raw, path)

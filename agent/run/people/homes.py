@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
+from agent.config.homes import HOMES_KEY
 from agent.config.model import Mode as PassMode
 from agent.config.model import Offering
 from agent.core.account_names import fold
@@ -121,14 +122,17 @@ def reason_for_none(offering: Offering) -> str:
     if not offering.homes.create:
         return "enable_user_homedir_account_creation is false"
     backends = {name for name in map(offering.backend_of, MEMBERS_MODES) if name} & set(registry.installed())
-    for name in backends:
+    is_asked, why = HOMES_KEY in offering.backend_settings, "its backend has no home directories"
+    for name in sorted(backends):
         try:
             plugin = registry.load(name)
         except PluginMissing:
             continue
         if isinstance(plugin, UserHomes) and plugin.homes_on_head_node:
-            return ""
-    return "its backend has no home directories"
+            if is_asked or plugin.homes_unasked:
+                return ""
+            why = f"{HOMES_KEY} is not written, and {name} makes homes only where it is true"
+    return why
 
 
 def head_node(site: Site) -> HeadNode:

@@ -6,13 +6,14 @@ A key of `backend_settings` is unknown when no backend of the offering reads it:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 
 from agent.config import legacy_env, load
-from agent.config.findings import Findings, has_errors, unknown_keys, with_strict_errors
+from agent.config.findings import Findings, has_errors, unknown_keys, with_strict_errors, without_effect
+from agent.config.homes import HOME_KEYS, HOMES_KEY
 from agent.config.keys import keys_of, secret_keys
 from agent.config.model import FINAL_REPORT_DAYS, Mode, Offering, Problem, Settings, Severity
 from agent.config.schema import BackendSettingsKeys, ComponentKeys
@@ -39,7 +40,13 @@ def checked(
     """
     loaded = load.load(path, environ, strict=strict, with_logins=with_logins)
     offerings = tuple(
-        replace(offering, secret_settings=_secret_settings(offering)) for offering in loaded.offerings
+        replace(
+            offering,
+            secret_settings=_secret_settings(offering),
+            periodic_limits_enabled=offering.periodic_limits_enabled
+            and "periodic_limits" not in registry.without_effect(offering),
+        )
+        for offering in loaded.offerings
     )
     settings = replace(loaded.settings, offerings=offerings) if loaded.settings else None
     loaded = replace(loaded, settings=settings, offerings=offerings)
@@ -162,12 +169,24 @@ def _unknown(offering: Offering) -> Iterable[Problem]:
     if not wanted & registry.installed().keys():
         return
     known = {key for kind in _setting_kinds(offering) for key in keys_of(kind)}
-    found = unknown_keys(offering.backend_settings, known, f"{offering.path}.backend_settings")
+    path = f"{offering.path}.backend_settings"
+    found = unknown_keys(offering.backend_settings, known, path)
+    if found and (elsewhere := registry.keys_elsewhere(offering)):
+        found = [_of_another(problem, path, elsewhere, wanted) for problem in found]
     known = keys_of(ComponentKeys).keys() | registry.component_keys(offering)
     for name, component in {**offering.components, **offering.draft_components}.items():
         found += unknown_keys(component.extras, known, f"{offering.path}.backend_components.{name}")
     all_here = wanted <= registry.installed().keys()
     yield from (problem if all_here else replace(problem, strict_error=False) for problem in found)
+
+
+def _of_another(problem: Problem, path: str, elsewhere: Mapping[str, str], wanted: Set[str]) -> Problem:
+    """Return the problem of an unknown key, in other words where a backend reads it that the offering does not name."""
+    name = elsewhere.get(problem.path.removeprefix(f"{path}."))
+    if name is None:
+        return problem
+    why = f"it has no effect with {', '.join(sorted(wanted))}: only {name} reads it"
+    return replace(problem, message=why, strict_error=False)
 
 
 def _without_effect(offering: Offering) -> Iterable[Problem]:
@@ -178,6 +197,13 @@ def _without_effect(offering: Offering) -> Iterable[Problem]:
     why = f"it has no effect with {names}: only a backend that leads to another Waldur reads it"
     if offering.username_reconciliation_enabled:
         yield Problem(Severity.WARNING, f"{offering.path}.username_reconciliation_enabled", why)
+    path = f"{offering.path}.backend_settings"
+    for key, reason in registry.without_effect(offering).items():
+        yield from without_effect(offering.backend_settings, (key,), path, reason)
+    if HOMES_KEY not in offering.backend_settings and not registry.homes_are_unasked(offering):
+        reason = f"{names} makes homes only where `{HOMES_KEY}: true` is written"
+        for key in HOME_KEYS:
+            yield from without_effect(offering.backend_settings, (key,), path, reason)
     known = {key for kind in registry.setting_kinds(offering) for key in keys_of(kind)}
     for key in ("target_api_url", "target_api_token"):
         if offering.backend_settings.get(key) and key not in known:

@@ -13,7 +13,7 @@ from agent.config.keys import keys_of
 from agent.config.model import Mode, Severity
 from agent.config.schema import BackendSettingsKeys
 from agent.core.model import AccountingType, Component
-from backends.base import ComponentRules, UserHomes
+from backends.base import ComponentRules, KeysWithoutEffect, UserHomes
 from backends.moab.plugin import plugin
 from backends.moab.schema import MoabSettings, parse
 
@@ -121,9 +121,14 @@ def test_without_deposit_there_is_nothing_to_sell() -> None:
     ]
 
 
-def test_no_user_gets_a_home_on_the_head_node_through_it() -> None:
+def test_users_get_homes_on_the_head_node_where_the_file_asks_for_them() -> None:
     assert isinstance(plugin, UserHomes)
-    assert not plugin.homes_on_head_node
+    assert (plugin.homes_on_head_node, plugin.homes_unasked) == (True, False)
+
+
+def test_common_keys_that_it_cannot_serve_are_keys() -> None:
+    assert isinstance(plugin, KeysWithoutEffect)
+    assert plugin.keys_without_effect.keys() <= keys_of(BackendSettingsKeys).keys()
 
 
 def test_a_host_without_the_programs_is_an_error_that_names_them(tmp_path: Path) -> None:
