@@ -110,6 +110,8 @@ class ResourcePlan:
     refusal: PlanRefused | None = None
     # Users whom Waldur does not know, who stay in its account.
     unmanaged: frozenset[str] = frozenset()
+    # Why some who are not of its team stay until the next look at the cluster.
+    put_off: str = ""
 
     @property
     def account(self) -> str:
@@ -262,6 +264,7 @@ class _Draft:
         self.built: list[ClusterAction] = []
         self.kept: list[Action] = []
         self.unmanaged = NO_MEMBERS
+        self.put_off = ""
         self._rules = rules
         self._snapshot = snapshot
         reason = case.reason
@@ -290,7 +293,9 @@ class _Draft:
             self.notes.append(f"{self.case.members.nameless} of its team have no username here yet")
         actions = (*self.built, *leaving, *self.kept)
         notes = tuple(dict.fromkeys(self.notes))
-        return ResourcePlan(self.case, actions, self.spec, notes, unmanaged=self.unmanaged)
+        return ResourcePlan(
+            self.case, actions, self.spec, notes, unmanaged=self.unmanaged, put_off=self.put_off
+        )
 
     def _limits(self) -> list[ClusterAction]:
         case, rules, snapshot = self.case, self._rules.limits, self._snapshot
@@ -443,8 +448,8 @@ def _departures(
         why = rules.no_removal_reason
         if not members.complete:
             why = why or "Waldur's service and course accounts could not be read"
-        elif Part.DEFAULT_ACCOUNTS not in snapshot.complete:
-            why = why or "the default accounts were not read"
+        elif not why and Part.DEFAULT_ACCOUNTS not in snapshot.complete:
+            why = draft.put_off = "the default accounts were not read"
         if why:
             draft.notes.append(f"{len(stale)} who are not of its team stay for now: {why}")
         else:

@@ -37,6 +37,7 @@ from agent.core.actions import (
 from agent.core.directory_actions import BeginDeletion
 from agent.core.errors import (
     BackendError,
+    BackendUnavailable,
     CommandFailed,
     ConfigError,
     DoneInPart,
@@ -232,6 +233,8 @@ class Members(Mode[SyncFacts, PlannedSync]):
         if plan.facts.waldur.resources and not plan.facts.waldur.names_unknown:
             cluster_usernames.write(site.state_dir, site.offering.uuid, plan.names_in_step)
         for each in plan.plans:
+            if each.put_off:  # where events replace polls, no pass comes by itself for hours
+                work.report.later = work.report.later or BackendUnavailable(each.put_off)
             resource = each.case.resource
             notes = (*((each.skipped,) if each.skipped else ()), *each.notes)
             if site.cache.said.news(resource.uuid, *notes):

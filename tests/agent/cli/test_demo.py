@@ -114,7 +114,7 @@ def test_it_runs_until_ctrl_c_on_a_stand_in_mam_with_the_embedded_broker_and_wit
             "mosquitto is not installed, so no MQTT events are shown: the orders arrived by polling." in said
         )
         assert not any(" bridge" in line for line in running.command_lines())
-    assert re.search(r" a_protein-folding deposit=2000 .*  members: \w+, \w+", said)
+    assert re.search(r" a_protein-folding deposit=2000  members: \w+, \w+", said)
     assert "0100007F" in running.listening() <= LOOPBACK
     assert all(password not in line for line in running.command_lines()), "`ps` shows command lines"
     running.process.send_signal(signal.SIGINT)

@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 
 from agent.config.model import Mode
+from agent.core.errors import BackendUnavailable
+from agent.core.model import Part
 from agent.run.preview.previews import preview
 from simulator.server.faults import Fault
 from tests.agent.run.membership.conftest import WorldFactory
@@ -45,6 +47,21 @@ def test_who_leaves_the_project_is_out_of_its_account_after_the_next_pass(world:
     assert world.members("a_one") == TEAM - {"ggran6"}
     defaults_are_valid(world)
     world.in_step()
+
+
+def test_who_stays_as_the_cluster_changed_while_it_was_read_is_looked_at_again_soon(world: World) -> None:
+    """Another pass made a user between two of its commands. Where events replace polls, the next pass is hours away."""
+    world.allocate("one")
+    world.converge()
+    world.leave("ggran6")
+    whole, observe = world.cluster.complete - {Part.DEFAULT_ACCOUNTS}, world.backend.observe
+    world.backend.observe = lambda *scope: replace(observe(*scope), complete=whole)
+    report = world.sync()
+    assert (report.error, world.changes(report), report.failed) == (None, [], False)
+    assert isinstance(report.retryable_error, BackendUnavailable)
+    world.backend.observe = observe
+    assert world.sync().retryable_error is None
+    assert world.members("a_one") == TEAM - {"ggran6"}
 
 
 def test_several_join_and_leave_at_once_and_each_account_has_its_own_team(world: World) -> None:
