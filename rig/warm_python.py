@@ -135,10 +135,18 @@ def of_workers() -> WarmPython:
 
 
 def of_commands() -> WarmPython:
-    """Return the one that has what the commands of manage.py have."""
+    """Return the one that has what the commands of manage.py have, and what they import and make as they run."""
     from agent.cli.main import COMMANDS
 
-    return started("tasks.events", "tasks.queue.inspection", *(module for module, _ in COMMANDS.values()))
+    as_they_run = ("backends.slurm.plugin", "kombu.transport.redis", "rig.warm_python:read_a_configuration")
+    return started("tasks.events", "tasks.queue.inspection", *(m for m, _ in COMMANDS.values()), *as_they_run)
+
+
+def read_a_configuration() -> None:
+    """Make the schemas of the settings, which takes longer than to read by them."""
+    from agent.config import load
+
+    load.require(processes.REPOSITORY / "examples" / "slurm-and-moab.yaml", {}, with_logins=False)
 
 
 def python() -> str:
