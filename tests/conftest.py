@@ -6,9 +6,11 @@ from __future__ import annotations
 import atexit
 import gc
 import os
+import re
 import signal
 import tempfile
 from collections import defaultdict
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +36,27 @@ SECONDS = "tests/seconds"
 # Of a test that was never run: more where it asks for a real part.
 UNKNOWN_S, UNKNOWN_REAL_S = 0.05, 1.0
 took: defaultdict[str, float] = defaultdict(float)
+# A start of RabbitMQ takes 6 s of processor time: one process gets all files that ask for the one of its session.
+RABBITMQ = re.compile(r"\b(rabbitmq|broker_url): ")
+
+
+@cache
+def of_one_process(file: Path) -> str:
+    """Return the name of what is run by one process of a run with several: a file, or several of them."""
+    return RABBITMQ.pattern if RABBITMQ.search(file.read_text()) else str(file)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    if config.option.dist != "loadfile":
+        return None
+    from xdist.scheduler import LoadFileScheduling
+
+    class Together(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return of_one_process(config.rootpath / super()._split_scope(nodeid))
+
+    return Together(config, log)
 
 
 def known_seconds(config: pytest.Config) -> dict[str, float]:
@@ -51,15 +74,15 @@ def pytest_configure_node(node: Any) -> None:
 
 @pytest.hookimpl(trylast=True)  # when all have their markers
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Begin with the files that take longest (`--no-loadscope-reorder` keeps this order): then no process is left alone
-    with one of them in the end.
+    """Begin with what takes longest (`--no-loadscope-reorder` keeps this order): then no process is left alone with it
+    in the end.
     """
     known = known_seconds(config)
-    of_file: defaultdict[Path, float] = defaultdict(float)
+    seconds: defaultdict[str, float] = defaultdict(float)
     for item in items:
         unknown_s = UNKNOWN_REAL_S if item.get_closest_marker("real_part") else UNKNOWN_S
-        of_file[item.path] += known.get(item.nodeid, unknown_s)
-    items.sort(key=lambda item: -of_file[item.path])
+        seconds[of_one_process(item.path)] += known.get(item.nodeid, unknown_s)
+    items.sort(key=lambda item: -seconds[of_one_process(item.path)])
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
