@@ -161,15 +161,16 @@ def _expected(found: AccountDiagnosis) -> dict[str, Any] | None:
         return None
     by_name = {each.name: each for each in found.comparisons}
     limits = {
-        name.removeprefix("GrpTRESMins[").removesuffix("]"): each.expected
+        name.removeprefix(f"{found.limit_type}[").removesuffix("]"): each.expected
         for name, each in by_name.items()
-        if name.startswith("GrpTRESMins[")
+        if name.startswith(f"{found.limit_type}[")
     }
+    share = by_name.get("fairshare")
     return {
-        "fairshare": None,
+        "fairshare": int(share.expected) if share and share.expected else None,
         "qos": by_name["qos"].expected,
         "limits": {tres: int(value) for tres, value in limits.items() if value is not None},
-        "limit_type": "GrpTRESMins",
+        "limit_type": found.limit_type,
         "reasoning": {each.name: each.reason for each in found.comparisons if each.reason},
     }
 

@@ -46,6 +46,20 @@ def actionable(client: WaldurClient, states: tuple[OrderState, ...] = ACTIONABLE
     return [records.order(records.of_offering(item, client.offering_uuid)) for item in items]
 
 
+def done(client: WaldurClient, resource_uuid: str) -> list[Order]:
+    """Return the orders of a resource that are done, oldest first. Raises WaldurError."""
+    params = [
+        ("offering_uuid", client.offering_uuid),
+        ("resource_uuid", resource_uuid),
+        ("state", OrderState.DONE.value),
+        *(("field", name) for name in FIELDS),
+    ]
+    items = client.pages("marketplace-orders/", params, order=OLDEST_FIRST)
+    found = [records.order(records.of_offering(item, client.offering_uuid)) for item in items]
+    # A server that does not know the filter lists all of the offering.
+    return [order for order in found if order.resource_uuid == resource_uuid]
+
+
 def get(client: WaldurClient, order_uuid: str) -> Order:
     params = [("offering_uuid", client.offering_uuid), *(("field", name) for name in FIELDS)]
     answer = client.get(f"marketplace-orders/{order_uuid}/", params)

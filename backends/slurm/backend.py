@@ -10,6 +10,7 @@ from datetime import datetime
 from agent.core.actions import ClusterAction
 from agent.core.checks import Check
 from agent.core.model import AllocationSpec, Health, Part, Snapshot
+from agent.core.periodic_actions import ResetRawUsage, SetFairshare, SetPeriodicLimits
 from agent.core.plans import Outcome
 from agent.core.usage import FinalisedUsage
 from backends.base import BackendContext, PeriodicKeeper, Scope, UsageCount
@@ -34,6 +35,7 @@ from backends.zones import Zones
 
 # One slurmdbd keeps the trees of all clusters, and is what makes them slow.
 COSTS_OF = "slurmdbd"
+OF_POLICIES = (SetFairshare, SetPeriodicLimits, ResetRawUsage)
 # Which SLURM is meant; slurm-emulator stands in for one.
 PASSED_ON = ("SLURM_CONF", "SLURM_JWT", "SLURM_EMULATOR_*")
 
@@ -94,6 +96,8 @@ class SlurmBackend:
 
     def commands(self, actions: Sequence[ClusterAction]) -> Sequence[str]:
         programs = {"sacctmgr": self._programs.sacctmgr_write, "scancel": (self._programs.scancel,)}
+        of_policies = [action for action in actions if isinstance(action, OF_POLICIES)]
+        actions = [action for action in actions if action not in of_policies]
         files = self._writer.files(actions, self._reader.seen_cluster)
         loaded = {action for file in files for action in file.actions}
         load = shlex.join((*self._programs.sacctmgr_write, "load", "/dev/stdin"))
@@ -103,6 +107,7 @@ class SlurmBackend:
                 shlex.join(self._runner.argv((*programs[batch.program], *batch.argv)))
                 for batch in self._builder.batches(action for action in actions if action not in loaded)
             ),
+            *(self.periodic.commands(of_policies) if isinstance(self.periodic, PeriodicSettings) else ()),
         ]
 
     def count(self, finalised: FinalisedUsage | None, now: datetime, *, may_be_large: bool) -> UsageCount:

@@ -7,6 +7,7 @@ Read from `show assoc`: `list account` shows 0 and nothing (22.05). Equal values
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 
 from agent.core.actions import ClusterAction
@@ -55,14 +56,20 @@ class PeriodicSettings:
     def cannot(self, _asked: DesiredSettings) -> str:
         return ""
 
+    def commands(self, actions: Sequence[ClusterAction]) -> list[str]:
+        """Return the commands of these actions, as a shell takes them."""
+        return [shlex.join(self._runner.argv(self._argv(action))) for action in actions]
+
+    def _argv(self, action: ClusterAction) -> tuple[str, ...]:
+        where = (f"name={checked('account', action.for_account)}", *self._cluster)
+        return (*self._programs.sacctmgr_write, "modify", "account", "where", *where, "set", _value(action))
+
     def apply(self, actions: Sequence[ClusterAction]) -> list[Outcome]:
         """Carry the actions out in their order; after one that failed nothing more is tried."""
         outcomes: list[Outcome] = []
         with self._lock:
             for action in actions:
-                where = (f"name={checked('account', action.account)}", *self._cluster)
-                words = ("modify", "account", "where", *where, "set", _value(action))
-                done = self._runner.write((*self._programs.sacctmgr_write, *words), self._lock)
+                done = self._runner.write(self._argv(action), self._lock)
                 outcomes.append(Outcome(action, failure(done), (" ".join(done.argv),), done.duration_s))
                 if not outcomes[-1].done:
                     break

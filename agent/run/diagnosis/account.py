@@ -16,9 +16,11 @@ from agent.core.account_names import fold
 from agent.core.actions import ClusterAction, Where
 from agent.core.errors import ConfigError, PlanRefused, SiteAgentError
 from agent.core.model import Account, Component, Resource, Snapshot
-from agent.core.periodic import ObservedSettings
+from agent.core.periodic import LimitType, ObservedSettings
 from agent.core.units import backend_limits, targets_of
 from agent.plan.policy.gate import HeldPlan, Refused
+from agent.run.diagnosis import limits
+from agent.run.diagnosis.limits import Expected
 from agent.run.preview import previews
 from agent.run.preview.previews import Preview
 from agent.run.site import Site
@@ -74,8 +76,10 @@ class AccountDiagnosis:
     periodic: ObservedSettings | None = None
     comparisons: tuple[Comparison, ...] = ()
     conversions: tuple[Conversion, ...] = ()
-    # What `plan membership_sync --commands` shows for it.
+    # What `plan membership_sync --commands` shows for it, and what corrects limits that no pass would set.
     commands: tuple[str, ...] = ()
+    # That of the limits which it should have.
+    limit_type: LimitType = LimitType.GRP_TRES_MINS
     # Planned, and not let through by the policy; so are those refused.
     held: tuple[HeldPlan, ...] = ()
     refused: tuple[Refused, ...] = ()
@@ -141,9 +145,54 @@ def diagnose(site: Site, account: str) -> AccountDiagnosis:
     if found.observed is None or not isinstance(site.backend, PeriodicPower):
         return found
     try:
-        return replace(found, periodic=site.backend.periodic.state(found.account))
+        found = replace(found, periodic=site.backend.periodic.state(found.account))
     except SiteAgentError as error:
         return replace(found, notes=(*found.notes, f"its share cannot be read: {error}"))
+    return _with_policy(site, found)
+
+
+def _with_policy(site: Site, found: AccountDiagnosis) -> AccountDiagnosis:
+    """Return the diagnosis with what the policy would set now, where its limits are set here."""
+    resource, policy, observed = found.resource, found.policy, found.periodic
+    if resource is None or policy is None or observed is None or not found.comparisons:
+        return found
+    if not site.offering.periodic_limits_enabled:
+        note = "its policy sets nothing here: backend_settings.periodic_limits.enabled is not true"
+        return replace(found, notes=(*found.notes, note))
+    if site.offering.periodic_emulator:
+        return replace(
+            found, notes=(*found.notes, "its policy's settings go to the emulator (emulator_mode)")
+        )
+    try:
+        expected = list(limits.of_policy(site, resource, found.account, policy, observed))
+        # Its limits are no limits of Waldur's times a factor.
+        found = replace(found, conversions=(), limit_type=limits.type_of(policy))
+        return _with(site, found, expected)
+    except SiteAgentError as error:
+        note = f"what policy {policy.uuid} would set cannot be computed: {error}"
+        return replace(found, notes=(*found.notes, note))
+
+
+def _with(site: Site, found: AccountDiagnosis, expected: Iterable[Expected]) -> AccountDiagnosis:
+    """Return the diagnosis with these fields in the place of its own of the same names."""
+    made = {
+        each.name: Comparison(
+            each.name,
+            each.actual,
+            each.expected if each.action else each.actual,
+            each.reason,
+            tuple(site.backend.commands([each.action])) if each.action else (),
+        )
+        for each in expected
+    }
+    comparisons = [made.pop(each.name, each) for each in found.comparisons]
+    comparisons += made.values()
+    commands = (c for each in comparisons for c in each.commands if each.name in {e.name for e in expected})
+    return replace(
+        found,
+        comparisons=tuple(comparisons),
+        commands=tuple(dict.fromkeys((*found.commands, *commands))),
+    )
 
 
 def named_resources(site: Site, account: str) -> tuple[list[Resource], list[Resource]]:
@@ -184,7 +233,7 @@ def _planned(site: Site, found: AccountDiagnosis) -> AccountDiagnosis:
     unplanned = tuple(each.message for each in preview.unplanned)
     reports = [each for each in preview.allowed if each.where is Where.WALDUR and not each.is_routine]
     notes = (*preview.notes, *(f"would be reported to Waldur: {action.line()}" for action in reports))
-    return replace(
+    found = replace(
         found,
         snapshot=preview.sync.snapshot if preview.sync else None,
         comparisons=compared,
@@ -194,6 +243,15 @@ def _planned(site: Site, found: AccountDiagnosis) -> AccountDiagnosis:
         notes=notes,
         errors=unplanned,
     )
+    if preview.sync is None or not compared or found.observed is None:
+        return found
+    rules = preview.sync.facts.rules.limits
+    try:
+        return _with(
+            site, found, list(limits.bought(site, resource, found.account, rules, preview.sync.snapshot))
+        )
+    except SiteAgentError as error:
+        return replace(found, notes=(*found.notes, f"what was bought is unknown: {error}"))
 
 
 def _comparisons(site: Site, account: str, preview: Preview) -> Iterator[Comparison]:

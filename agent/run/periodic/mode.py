@@ -512,18 +512,20 @@ def _checked(site: Site, asked: DesiredSettings, resource_uuid: str, read: ReadO
         raise PlanRefused(f"it is about account {account}, and resource {resource_uuid} has {has or 'none'}")
     if account == site.backend.default_account:
         raise PlanRefused(f"account {account} is protected")
-    spelled = _spelled(site, asked.tres, read) if asked.limits else {}
+    names = spelled(site, asked.tres, read) if asked.limits else {}
     limits: dict[LimitType, dict[str, int]] = {}
     for kind, values in asked.limits.items():
         found = limits.setdefault(kind, {})
         for name, value in values.items():
-            if found.setdefault(spelled[name], value) != value:
-                raise PlanRefused(f"it has two limits for the TRES {spelled[name]}, one of them as {name}")
+            if found.setdefault(names[name], value) != value:
+                raise PlanRefused(f"it has two limits for the TRES {names[name]}, one of them as {name}")
     return replace(asked, account=account, limits=limits)
 
 
-def _spelled(site: Site, named: Iterable[str], read: ReadOnce) -> dict[str, str]:
-    """Return the cluster's TRES for each name: itself, what our component of that name counts, or a GRES."""
+def spelled(site: Site, named: Iterable[str], read: ReadOnce) -> dict[str, str]:
+    """Return the cluster's TRES for each name: itself, what our component of that name counts, or a GRES. Raises
+    PlanRefused where the cluster does not track one.
+    """
     if read.tres is None:
         snapshot = site.backend.observe(Scope(parts=frozenset({Part.TRES})))
         read.tres = {tres.lower(): tres for tres in snapshot.tres}
