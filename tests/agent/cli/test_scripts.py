@@ -61,6 +61,32 @@ def test_without_its_file_each_ends_with_1_as_before(script: Script, name: str, 
     assert f"the configuration file {missing} does not exist" in said.err
 
 
+@pytest.mark.parametrize("name", sorted(NAMES))
+def test_a_wrong_option_ends_each_with_2_as_before(script: Script, name: str) -> None:
+    said = script(name, "--no-such-option")
+    assert (said.code, said.out) == (2, "")
+    assert "no-such-option" in said.err and "Traceback" not in said.err
+
+
+WITH_MODE = sorted(
+    NAMES
+    - {
+        "waldur_site_diagnose_slurm_account",
+        "waldur_site_export_plugin_catalogue",
+        "waldur_site_healthz",
+        "waldur_site_load_historical_usage",
+        "waldur_site_test_order",
+    }
+)
+
+
+@pytest.mark.parametrize("name", WITH_MODE)
+def test_a_wrong_mode_ends_each_with_2_as_before(script: Script, name: str) -> None:
+    said = script(name, "-m", "everything")
+    assert said.code == 2
+    assert "everything" in said.err
+
+
 def test_one_component_that_fails_is_printed_and_ends_with_0_as_before(
     site: OperatorSite, script: Script
 ) -> None:
