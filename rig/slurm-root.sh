@@ -9,7 +9,7 @@ set -eu
 suite=$1
 folder=$2
 packages=ca-certificates,munge,slurm-client,slurmctld,slurmd,slurmdbd,slurmrestd,slurm-wlm-jwt-plugin
-packages=$packages,mariadb-server-core,redis-server,valkey-server,python3-venv,make
+packages=$packages,mariadb-server-core,mariadb-client-core,redis-server,valkey-server,python3-venv,make,iproute2
 made="$suite $packages"
 [ "$(cat "$folder/made" 2>/dev/null)" != "$made" ] || exit 0
 
