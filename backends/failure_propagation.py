@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from agent.core.actions import Action, ClusterObject, ObjectKind
+from agent.core.actions import Action, ClusterObject, ObjectKind, RemoveMember
 from agent.core.errors import BackendError, BackendUnavailable, SiteAgentError
 from agent.core.plans import Outcome
 
@@ -13,8 +13,8 @@ NOT_TRIED = "not tried: the accounting database does not answer"
 class FailurePropagation:
     """Stop everything after an outage; all in an account that could not be made, and what needs its QoS to begin at
     zero where that failed; and what awaits an end that did not
-    come: the removal of a member whose jobs or default account still need it, of an account with such members, or
-    with others below it that stay.
+    come: the removal of a member whose jobs or default account still need it, or who would stay in other accounts and
+    without a default account, of an account with such members, or with others below it that stay.
 
     A member, a QoS and a closed door may be there already, whatever the command said: what needs these is tried.
     """
@@ -22,6 +22,7 @@ class FailurePropagation:
     def __init__(self) -> None:
         self._outage = False
         self._unmade: dict[ClusterObject, SiteAgentError] = {}
+        self._staying: dict[str, BackendError] = {}
         self._unended: dict[tuple[ObjectKind, str], list[tuple[ClusterObject, BackendError]]] = {}
 
     def note(self, outcome: Outcome) -> None:
@@ -35,6 +36,8 @@ class FailurePropagation:
             if thing.kind in (ObjectKind.ACCOUNT, ObjectKind.FRESH_QOS):
                 self._unmade[thing] = error
         if isinstance(error, BackendError):
+            if isinstance(action, RemoveMember):
+                self._staying[action.user] = error
             for thing in action.objects(action.ends):
                 if thing.kind is not ObjectKind.SUBMISSION:
                     self._unended.setdefault((thing.kind, thing.account), []).append((thing, error))
@@ -43,6 +46,8 @@ class FailurePropagation:
         """Return why an action must not be tried, None when it may."""
         if self._outage:
             return BackendUnavailable(NOT_TRIED)  # what it said stands with the action that was tried
+        if isinstance(action, RemoveMember) and action.is_default and action.user in self._staying:
+            return self._staying[action.user]
         for thing in action.objects(action.needs):
             if thing in self._unmade:
                 return self._unmade[thing]

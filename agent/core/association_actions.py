@@ -110,6 +110,8 @@ class RemovePartition(ClusterAction):
     account: str
     user: str
     partition: str
+    # It is the user's default account.
+    is_default: bool = field(default=False, compare=False)
 
     def applied_to(self, snapshot: Snapshot) -> Snapshot:
         row = Association(self.account, self.user, self.partition)

@@ -347,6 +347,8 @@ class Snapshot:
     qos_limits: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     # Of associations that have their own QoS (part ASSOCIATIONS).
     member_qos: Mapping[Association, MemberQos] = field(default_factory=dict)
+    # Those that take no jobs (SLURM: GrpSubmitJobs=0 of a user's association; part ASSOCIATIONS).
+    closed: frozenset[Association] = frozenset()
     # Asked for where a plan names some (part PARTITIONS).
     partitions: frozenset[str] = frozenset()
     # Limits of single users (SLURM: MaxTRESMins) by (account, user), where there are any (part USER_LIMITS, which a
@@ -410,6 +412,7 @@ class Snapshot:
             associations=before._rows.with_accounts(self._rows, accounts),
             user_limits=_instead(before.user_limits, self.user_limits, lambda at: at[0] in accounts),
             member_qos=_instead(before.member_qos, self.member_qos, lambda row: row.account in accounts),
+            closed=self.closed | {row for row in before.closed if row.account not in accounts},
             default_accounts=_instead(
                 before.default_accounts, self.default_accounts, lambda name: name in users
             ),
@@ -443,6 +446,14 @@ class Snapshot:
 
     def children_of(self, account: str) -> frozenset[str]:
         return _values(self._children.get(account, ()))
+
+    def above(self, account: str) -> list[str]:
+        """Return the accounts above an account, the nearest first."""
+        found: list[str] = []
+        while (place := self.accounts.get(account)) and place.parent and place.parent not in found:
+            account = place.parent
+            found.append(account)
+        return found
 
     def qos_of(self, account: str) -> frozenset[str]:
         """Return the QoS that an account has, its own or those of the nearest account above it that has any."""

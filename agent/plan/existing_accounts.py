@@ -29,6 +29,7 @@ from agent.core.actions import (
     SetUserLimits,
 )
 from agent.core.association_actions import KeepDefaultAccount, RemovePartition, SetMemberQos
+from agent.core.associations import Association
 from agent.core.model import AllocationSpec, MemberQos, Part, Snapshot
 from agent.plan import accounts
 
@@ -126,13 +127,20 @@ def returned(
 
 
 def missing_defaults(spec: AllocationSpec, snapshot: Snapshot, reason: str) -> Iterator[MoveDefaultAccount]:
-    """Yield a default account for members who have lost theirs: without one `srun` alone is refused."""
+    """Yield a default account for members who have lost theirs: without one `srun` alone is refused. Whose default is
+    an account above that is closed to them was put there by a removal of a partition which was cut off
+    (`backends.slurm.detour`).
+    """
     if Part.DEFAULT_ACCOUNTS not in snapshot.complete:
         return
     account = spec.account.name
     for user in sorted(snapshot.users_of(account) & set(spec.members)):
-        if not snapshot.default_accounts.get(user):
+        default = snapshot.default_accounts.get(user, "")
+        if not default:
             yield MoveDefaultAccount(account=account, user=user, before="", reason=f"{reason}: it has none")
+        elif Association(default, user) in snapshot.closed and default in snapshot.above(account):
+            why = f"{reason}: it was put aside while a partition was removed"
+            yield MoveDefaultAccount(account=account, user=user, before=default, reason=why)
 
 
 def associations(spec: AllocationSpec, snapshot: Snapshot, reason: str) -> Iterator[ClusterAction]:
@@ -160,10 +168,13 @@ def associations(spec: AllocationSpec, snapshot: Snapshot, reason: str) -> Itera
             )
         if not spec.partitions or not stale or len(stale) == len(rows):
             continue
-        if snapshot.default_accounts.get(user) == account:
+        is_default = snapshot.default_accounts.get(user) == account
+        if is_default:
             yield KeepDefaultAccount(account=account, user=user, reason=reason)
         for partition in stale:
-            yield RemovePartition(account=account, user=user, partition=partition, reason=reason)
+            yield RemovePartition(
+                account=account, user=user, partition=partition, is_default=is_default, reason=reason
+            )
 
 
 def user_limits(

@@ -15,7 +15,15 @@ from typing import Any
 from zlib import crc32
 
 from agent.core.account_names import fold
-from agent.core.actions import Action, ClusterAction, ObjectKind, Phase, objects_ended, only
+from agent.core.actions import (
+    Action,
+    ClusterAction,
+    ObjectKind,
+    Phase,
+    RemoveMember,
+    objects_ended,
+    only,
+)
 from agent.core.errors import PlanRefused, SiteAgentError, words_for_customers
 from agent.core.members import NO_MEMBERS, DesiredMembers, ProjectAccounts
 from agent.core.model import (
@@ -175,6 +183,9 @@ def plans(
             if action.user not in given:
                 given.add(action.user)
                 draft.built.append(action)
+                if action.before:
+                    left = RemoveMember(account=action.before, user=action.user, reason=action.reason)
+                    draft.built.append(left)
     leaving = _departures(drafts, rules, snapshot)
     made = {plan.case.resource.uuid: plan for plan in skipped}
     for draft in drafts:

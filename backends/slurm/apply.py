@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import groupby
 
 from agent.core.account_names import fold
@@ -20,10 +21,11 @@ from agent.core.plans import Outcome
 from backends.command_output import one_line
 from backends.failure_propagation import FailurePropagation
 from backends.lock import WriteLock
-from backends.process import CommandMissing, CommandTooLong, Runner
-from backends.slurm import parse
+from backends.process import CommandMissing, CommandTooLong, Completed, Runner
+from backends.slurm import detour, parse
 from backends.slurm.commands import Batch, CommandBuilder
 from backends.slurm.costs import Costs, kind_of, leading_actions, units_of
+from backends.slurm.detour import Detour
 from backends.slurm.jobs import Jobs
 from backends.slurm.load_file import LoadFile
 from backends.slurm.loader import Loader
@@ -54,6 +56,7 @@ class Writer:
         self._tree = tree
         self._jobs = jobs
         self._loader = Loader(runner, builder, lock, programs, costs)
+        self._detour = Detour(builder, jobs, tree, self._error_of)
 
     def apply(self, actions: Sequence[ClusterAction], cluster: str) -> list[Outcome]:
         """Carry the actions out. `cluster` is the name under which the cluster was last seen, empty if never."""
@@ -148,9 +151,21 @@ class Writer:
         command = (*self._programs.sacctmgr_read, "show", "assoc", columns, "WOPLimits")
         return parse.users_of_qos(output(self._runner.read(command)))
 
-    def _run(self, batch: Batch, failures: FailurePropagation) -> Iterator[Outcome]:
+    def _completed(self, argv: Sequence[str]) -> Completed:
+        return self._runner.write((*self._programs.sacctmgr_write, *argv), self._lock)
+
+    def _error_of(self, argv: Sequence[str]) -> BackendError | None:
+        """Run a command of sacctmgr that is no action's own, and return its error."""
         try:
-            completed = self._runner.write((*self._programs.sacctmgr_write, *batch.argv), self._lock)
+            return failure(self._completed(argv))
+        except BackendError as error:
+            return error
+
+    def _run(
+        self, batch: Batch, failures: FailurePropagation, *, by_detour: bool = True
+    ) -> Iterator[Outcome]:
+        try:
+            completed = self._completed(batch.argv)
         except CommandMissing as missing:
             yield from (Outcome(action, missing) for action in batch.actions)
             return
@@ -158,22 +173,27 @@ class Writer:
             if len(batch.actions) == 1:
                 yield Outcome(batch.actions[0], too_long)
             else:
-                yield from self._one_by_one(batch, too_long, failures)
+                yield from self._one_by_one(batch, too_long, failures, by_detour=by_detour)
             return
         error = failure(completed)
         if error is None:
             kind = kind_of(batch.argv)
             self._costs.note(kind, units_of(kind, batch.actions), completed.duration_s)
+        if error is not None and by_detour and detour.is_needed(batch, error):
+            log.info("%s; going by another default account", error)
+            run = partial(self._run, failures=failures, by_detour=False)
+            yield from self._detour.remove(batch, error, run)
+            return
         if error is None or isinstance(error, BackendUnavailable) or len(batch.actions) == 1:
             command = " ".join(completed.argv)
             if completed.returncode == 0 and completed.stderr.strip():
                 log.warning("`%s` said: %s", command, one_line(completed.stderr))
             yield from (Outcome(a, error, (command,), completed.duration_s) for a in batch.actions)
             return
-        yield from self._one_by_one(batch, error, failures)
+        yield from self._one_by_one(batch, error, failures, by_detour=by_detour)
 
     def _one_by_one(
-        self, batch: Batch, error: BackendError, failures: FailurePropagation
+        self, batch: Batch, error: BackendError, failures: FailurePropagation, *, by_detour: bool
     ) -> Iterator[Outcome]:
         log.warning("%s; trying its %d actions one by one", error, len(batch.actions))
         for action in batch.actions:
@@ -181,7 +201,7 @@ class Writer:
             if stopped := failures.error_for(action):
                 yield Outcome(action, stopped)
             else:
-                yield from self._run(self._builder.single(action), failures)
+                yield from self._run(self._builder.single(action), failures, by_detour=by_detour)
 
 
 def not_empty(

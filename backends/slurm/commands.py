@@ -135,7 +135,9 @@ class CommandBuilder:
         means the association without one, and leaves those that have one (22.05).
         """
         found = []
-        for (account, partition), group in grouped(actions, lambda a: (a.account, a.partition)).items():
+        for (account, partition, _), group in grouped(
+            actions, lambda a: (a.account, a.partition, a.is_default)
+        ).items():
             where = f"partition={checked('partition', partition) if partition else ''}"
             for some in portioned([group]):
                 names = (
@@ -146,6 +148,19 @@ class CommandBuilder:
                 )
                 found.append(Batch(tuple(some), ("remove", "user", "where", *names)))
         return found
+
+    def around(self, actions: Sequence[RemovePartition], other: str) -> list[tuple[str, ...]]:
+        """Return what comes before and after a removal from default accounts that is refused (`detour`): the users'
+        default becomes an account that they are not in, closed to them; it is set back; and they leave that one.
+        """
+        (account,) = {checked("account", action.account) for action in actions}
+        users, other = f"name={_users(actions)}", checked("account", other)
+        closed = ("GrpSubmitJobs=0", "MaxSubmitJobs=0", "fairshare=parent")
+        return [
+            ("add", "user", users, *self._where, f"account={other}", f"DefaultAccount={other}", *closed),
+            ("modify", "user", "where", users, *self._where, "set", f"DefaultAccount={account}"),
+            ("remove", "user", "where", users, f"account={other}", *self._where),
+        ]
 
     def _set_limits(self, actions: Sequence[SetLimits]) -> list[Batch]:
         def limits(action: SetLimits) -> str:

@@ -40,8 +40,9 @@ class Jobs:
         self._clusters = (f"--clusters={cluster}",) if cluster else ()
         self._grace_s = grace_s
 
-    def active(self, accounts: Collection[str]) -> JobCounts | None:
-        """Return the active jobs (pending, running, completing) in these accounts; who is not named has none.
+    def active(self, accounts: Collection[str], partition: str = "") -> JobCounts | None:
+        """Return the active jobs (pending, running, completing) in these accounts, of one partition where it is named;
+        who is not named has none.
 
         None where this host has no squeue: the jobs are unknown, and sacctmgr itself refuses what they still need.
         Raises BackendError.
@@ -51,6 +52,7 @@ class Jobs:
             "--all",
             *self._clusters,
             *only_these("--account", accounts),
+            *((f"--partition={partition}",) if partition else ()),
             "--format=%a|%u",
         )
         try:

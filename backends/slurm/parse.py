@@ -57,6 +57,7 @@ class Tree:
     associations: Associations
     user_limits: Mapping[tuple[str, str], Mapping[str, int]] = field(default_factory=dict)
     member_qos: Mapping[Association, MemberQos] = field(default_factory=dict)
+    closed: frozenset[Association] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +91,7 @@ def associations(
     users: defaultdict[str, defaultdict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
     user_limits: dict[tuple[str, str], Mapping[str, int]] = {}
     member_qos: dict[Association, MemberQos] = {}
+    closed: list[Association] = []
     kinds: dict[tuple[str, ...], type[_Places | _Lineages]] = {
         PLACED_COLUMNS: _Places,
         LINEAGE_COLUMNS: _Lineages,
@@ -110,6 +112,7 @@ def associations(
                 member_qos[Association(account, user, partition)] = MemberQos(own, default_qos)
             if per_job:
                 user_limits[account, user] = limits_of(per_job)
+            closed += [Association(account, user, partition)] * (submit == "0")
             continue
         accounts[account] = Account(
             name=account,
@@ -131,7 +134,14 @@ def associations(
     for inside in users.values():
         for account in inside.keys() - accounts.keys():
             raise ParseError(SHOW_ASSOCIATIONS, inside[account][0], f"its account {account} is missing")
-    return Tree(frozenset(clusters), accounts, Associations.of_users(users), user_limits, member_qos)
+    return Tree(
+        frozenset(clusters),
+        accounts,
+        Associations.of_users(users),
+        user_limits,
+        member_qos,
+        frozenset(closed),
+    )
 
 
 class _Places:

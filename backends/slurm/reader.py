@@ -192,6 +192,7 @@ class Reader:
             associations=tree.associations,
             user_limits=tree.user_limits,
             member_qos=tree.member_qos,
+            closed=tree.closed,
             complete=frozenset({Part.ACCOUNTS, Part.ASSOCIATIONS, Part.USER_LIMITS}),
         )
 

@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: MIT
+"""Passes that write what the generations of SLURM take differently: default accounts and partitions."""
+
+from __future__ import annotations
+
+import pytest
+
+from agent.core.actions import RemoveMember
+from rig.processes import wait_until
+from rig.slurm_cluster import SlurmCluster
+from tests.agent.run.membership.on_slurm import TEAM, Make, OnSlurm, make
+
+__all__ = ["make"]
+
+pytestmark = pytest.mark.every_slurm
+
+
+def offering(make: Make, *partitions: str) -> OnSlurm:
+    """A site with an offering of these partitions."""
+    site = make(backend={"enforce_offering_partitions": True})
+    site.waldur.store.offerings[site.waldur.seed.offering_uuid].partitions = list(partitions)
+    return site
+
+
+def partitioned(make: Make) -> OnSlurm:
+    """A site whose members have one account, on two partitions."""
+    site = offering(make, "gpu", "main")
+    site.allocate("one")
+    site.converge()
+    return site
+
+
+def rows(site: OnSlurm, account: str) -> set[str]:
+    return {row for row in site.assoc("user,partition", account) if row[0] != "|"}
+
+
+def project_of(slurm: SlurmCluster, account: str) -> str:
+    found = slurm.ask("sacctmgr", "-nP", "show", "assoc", f"account={account}", "format=parentname,user")
+    return next(row.removesuffix("|") for row in found.splitlines() if row.endswith("|"))
+
+
+def test_the_partition_by_which_an_account_is_the_default_goes_and_the_others_stay(
+    slurm: SlurmCluster, make: Make
+) -> None:
+    """24.11 refuses it of whoever stays in the account: the pass was stuck for ever."""
+    site = partitioned(make)
+    site = offering(make, "main")
+    assert not site.sync().failed
+    assert rows(site, "a_one") == {f"{user}|main" for user in TEAM}
+    assert {site.defaults()[user] for user in TEAM} == {"a_one"}
+    assert site.members(project_of(slurm, "a_one")) == set()
+    site.in_step()
+
+
+def test_who_has_jobs_on_the_partition_keeps_it_and_the_default_account(
+    slurm: SlurmCluster, make: Make
+) -> None:
+    site = partitioned(make)
+    site.join("jobs1")
+    site.sync()
+    slurm.ask(
+        "sbatch",
+        "--uid=jobs1",
+        "--chdir=/tmp",
+        "-o",
+        "/dev/null",
+        "-p",
+        "gpu",
+        "-t",
+        "5",
+        "--wrap",
+        "sleep 300",
+    )
+    ours = ("squeue", "-h", "--user=jobs1", "--states=R", "-o", "%a")
+    wait_until("jobs1's job", lambda: slurm.ask(*ours) == "a_one\n")
+    # It is the database that refuses the removal on 22.05: not before it knows the job.
+    wait_until("the job in the database", lambda: "1" in slurm.sql("SELECT COUNT(*) FROM test_job_table"))
+    site = offering(make, "main")
+    site.sync()
+    assert rows(site, "a_one") == {*(f"{user}|main" for user in {*TEAM, "jobs1"}), "jobs1|gpu"}
+    assert site.defaults()["jobs1"] == "a_one"
+    assert site.members(project_of(slurm, "a_one")) == set()
+    slurm.ask("scancel", "--user=jobs1")
+    wait_until("no job", lambda: not slurm.ask("squeue", "-h", "--user=jobs1"))
+
+    def is_gone() -> bool:
+        site.sync()
+        return rows(site, "a_one") == {f"{user}|main" for user in {*TEAM, "jobs1"}}
+
+    wait_until("the end of the partition", is_gone)
+    assert site.defaults()["jobs1"] == "a_one"
+    site.in_step()
+
+
+def test_a_default_account_that_was_put_aside_when_a_pass_was_cut_off_comes_back(
+    slurm: SlurmCluster, make: Make
+) -> None:
+    site = partitioned(make)
+    project = project_of(slurm, "a_one")
+    for command in (
+        f"add user name=ggran6 account={project} DefaultAccount={project} GrpSubmitJobs=0 MaxSubmitJobs=0",
+        "remove user where name=ggran6 account=a_one partition=gpu",
+    ):
+        slurm.ask("sacctmgr", "-i", *command.split())
+    site = offering(make, "main")
+    site.sync()
+    site.in_step()
+    assert rows(site, "a_one") == {f"{user}|main" for user in TEAM}
+    assert {site.defaults()[user] for user in TEAM} == {"a_one"}
+    assert site.members(project) == set()
+
+
+def test_who_leaves_the_default_account_has_another_one_or_none(slurm: SlurmCluster, make: Make) -> None:
+    """Whose last account it is; who stays in another allocation, or in an account of the site's own; who leaves two."""
+    site = make(policy={"max_removed_percent": 100})
+    site.allocate("one")
+    site.allocate("two", project=1)
+    site.converge()
+    for name in ("last", "both", "byhand", "two"):
+        site.join(name)
+    for name in ("both", "two"):
+        site.join(name, project=1)
+    site.sync()
+    for command in ("add account name=own", "add user name=byhand account=own"):
+        slurm.ask("sacctmgr", "-i", *command.split())
+    slurm.ask("sacctmgr", "-i", "modify", "user", "where", "name=both,two", "set", "DefaultAccount=a_one")
+    assert {site.defaults()[name] for name in ("last", "both", "byhand", "two")} == {"a_one"}
+    site.leave("last", "both", "byhand", "two")
+    site.leave("two", project=1)
+    assert not site.sync().failed
+    assert site.members("a_one") == TEAM
+    left = {name: site.defaults().get(name) for name in ("last", "both", "byhand", "two")}
+    assert left == {"last": None, "both": "a_two", "byhand": "own", "two": None}
+    site.in_step()
+
+
+def test_nobody_leaves_the_default_account_who_stays_in_another_one_for_now(
+    slurm: SlurmCluster, make: Make
+) -> None:
+    """22.05 takes the default account away then, 24.11 refuses, which is final for a pass."""
+    site = make()
+    site.allocate("one")
+    for command in ("add account name=own", "add user name=root account=own,a_one DefaultAccount=a_one"):
+        slurm.ask("sacctmgr", "-i", *command.split())
+    slurm.ask("sbatch", "-A", "own", "--hold", "--wrap", "true")
+    wait_until("the job in the database", lambda: "1" in slurm.sql("SELECT COUNT(*) FROM test_job_table"))
+    leaving = [
+        RemoveMember(account="own", user="root"),
+        RemoveMember(account="a_one", user="root", is_default=True),
+    ]
+    outcomes = {outcome.action.account: outcome for outcome in site.site.backend.apply(leaving)}
+    assert {account: type(each.error).__name__ for account, each in outcomes.items()} == {
+        "own": "JobsStillActive",
+        "a_one": "JobsStillActive",
+    }
+    assert outcomes["a_one"].commands == ()
+    assert "root" in site.members("a_one")
+    assert site.defaults()["root"] == "a_one"
