@@ -34,7 +34,8 @@ SIZE_BYTES, NUMBER_BYTES = 8, 4
 """Of the length before a request; of a pid and then an exit code, which are the answers."""
 # `_socket` and no more: importing `socket` takes as long as all the rest.
 CLIENT = """#!{python} -IS
-import _socket, os, sys
+import _signal, _socket, os, sys
+_signal.signal(_signal.SIGINT, _signal.SIG_DFL)
 program = [*{words!r}, *sys.argv[1:]]
 words = [os.getcwd(), str(len(program)), *program, *(f"{{n}}={{v}}" for n, v in os.environ.items())]
 request = "\\0".join(words).encode("utf-8", "surrogateescape")
@@ -45,8 +46,10 @@ server.connect({name!r})
 server.sendmsg([len(request).to_bytes({size}, "little")], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, streams)])
 server.sendall(request)
 server.recv({number})
-code = server.recv({number})
-os._exit(int.from_bytes(code, "little", signed=True) & 255 if code else 1)
+code = int.from_bytes(server.recv({number}) or b"\\1", "little", signed=True)
+if code < 0:
+    os.kill(os.getpid(), -code)
+os._exit(code)
 """
 
 

@@ -95,7 +95,7 @@ def test_the_fork_of_a_client_that_is_killed_is_killed(tmp_path: Path) -> None:
         wait_until("the end of its fork", lambda: not is_alive(of_killed))
         assert is_alive(of_other) and other.poll() is None
         os.kill(of_other, signal.SIGTERM)
-        assert other.wait() == 256 - signal.SIGTERM
+        assert other.wait() == -signal.SIGTERM
     finally:
         for each in (killed, other):
             each.kill()

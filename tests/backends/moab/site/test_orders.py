@@ -167,7 +167,7 @@ def test_an_agent_that_is_killed_while_it_deposits_deposits_once(world: World) -
     """The command outlives it; whoever comes next, at once, waits for that and then looks."""
     world.place("one")
     world.mam.faults({"needle": "mam-deposit", "times": 1, "kill": "parent", "sleep_s": 0.3})
-    assert run_program("run", "order_process", "--once", "-c", str(world.path), is_real=True).code == -SIGKILL
+    assert run_program("run", "order_process", "--once", "-c", str(world.path)).code == -SIGKILL
     world.processed(done=1)
     assert world.funds("a_one") == [("100.00", "100.00")]
     assert sum(line.startswith("mam-deposit") for line in world.mam.writes()) == 1
@@ -183,7 +183,7 @@ def test_an_agent_that_is_killed_while_it_ends_the_last_allocation_leaves_no_pro
     (resource,) = world.stand("a_one")
     world.waldur.orders.place_terminate(resource)
     world.mam.faults({"needle": command, "times": 1, "kill": "parent", "sleep_s": 0.1})
-    assert run_program("run", "order_process", "--once", "-c", str(world.path), is_real=True).code == -SIGKILL
+    assert run_program("run", "order_process", "--once", "-c", str(world.path)).code == -SIGKILL
     world.processed(done=1)
     assert (world.mam.books.accounts, world.mam.books.funds) == ({}, {})
     assert world.waldur.resource(resource).state.value == "Terminated"
