@@ -362,8 +362,11 @@ def clean_environment(extra: Mapping[str, str], passed_on: Sequence[str] = ()) -
     """Return the environment of children: no SACCT_FORMAT, SLURM_TIME_FORMAT or locale of ours can change what they
     print.
     """
-    patterns = (*PASSED_ON, *passed_on)
-    kept = {k: v for k, v in os.environ.items() if any(fnmatchcase(k, pattern) for pattern in patterns)}
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if name in PASSED_ON or any(fnmatchcase(name, pattern) for pattern in passed_on)
+    }
     return {**kept, "LC_ALL": "C.UTF-8", "TZ": "UTC", **extra}
 
 

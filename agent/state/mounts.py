@@ -31,11 +31,20 @@ def network_type(folder: Path) -> str:
         mounts = MOUNTS.read_text(encoding="utf-8", errors="surrogateescape")
     except OSError:
         return ""
-    found = type_of(Path(os.path.realpath(folder)), mounts)
+    try:
+        found = _type_on(os.stat(folder).st_dev, folder, mounts)
+    except OSError:  # it is not there yet
+        found = type_of(Path(os.path.realpath(folder)), mounts)
     return found if found in NETWORK or NETWORK_FUSE.fullmatch(found) else ""
 
 
 @lru_cache(maxsize=4)
+def _type_on(device: int, folder: Path, mounts: str) -> str:
+    """Remember it for as long as the folder's device and the mounts stay the same: a pass asks hundreds of times."""
+    del device
+    return type_of(Path(os.path.realpath(folder)), mounts)
+
+
 def type_of(place: Path, mounts: str) -> str:
     """Return the type of the file system that holds an absolute path, given a text like /proc/self/mounts.
 
