@@ -31,20 +31,18 @@ def paginate(rows: Sequence[T], query: Query, *, url: str, settings: Settings) -
     if asked != "last" and (not asked.isdigit() or not 1 <= int(asked) <= last):
         raise detail(404, "Invalid page.")
     number = last if asked == "last" else int(asked)
-    links = [_link(url, query, 1, "first")]
-    if number > 1:
-        links.append(_link(url, query, number - 1, "prev"))
-    if number < last:
-        links.append(_link(url, query, number + 1, "next"))
-    links.append(_link(url, query, last, "last"))
+    pages = {"first": 1, "prev": number - 1, "next": number + 1, "last": last}
+    # Mostly one, which is first and last.
+    addresses = {each: _address(url, query, each) for each in set(pages.values()) if 1 <= each <= last}
+    links = [f'<{addresses[page]}>; rel="{rel}"' for rel, page in pages.items() if page in addresses]
     headers = {"X-Result-Count": str(len(rows)), "Link": ", ".join(links)}
     return Page(rows[(number - 1) * size : number * size], headers)
 
 
-def _link(url: str, query: Query, number: int, rel: str) -> str:
+def _address(url: str, query: Query, number: int) -> str:
     """Return the URL of a page: parameters sorted by name, and no `page` for the first one."""
     parameters = {name: values for name, values in query.items() if name != "page"}
     if number > 1:
         parameters["page"] = [str(number)]
     text = urlencode(sorted(parameters.items()), doseq=True)
-    return f'<{url}?{text}>; rel="{rel}"' if text else f'<{url}>; rel="{rel}"'
+    return f"{url}?{text}" if text else url
