@@ -50,7 +50,7 @@ class WarmPython:
 
     def start(self) -> None:
         self._folder.chmod(0o755)
-        fork_server.write_client(self.program, self._place)
+        self.write_client(self.program)
         log, env = self._folder / "log", {**os.environ, "PYTHONPATH": str(processes.REPOSITORY), **self._env}
         command = [sys.executable, fork_server.__file__, str(self._place), *self._modules]
         self._server = processes.start(command, log=log, env=env)
@@ -58,6 +58,10 @@ class WarmPython:
 
     def stop(self) -> None:
         processes.stop(self._server)
+
+    def write_client(self, client: Path, *words: str) -> None:
+        """Make a program that does what this Python does with these words and its own arguments after them."""
+        fork_server.write_client(client, self._place, *words)
 
     def popen(self, words: Sequence[str], *, log: Path, env: Mapping[str, str]) -> WarmProcess:
         """Start what follows `python` on a command line, in the folder of its log."""

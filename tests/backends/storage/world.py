@@ -6,7 +6,6 @@ from __future__ import annotations
 import errno
 import json
 import shutil
-import sys
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -16,6 +15,7 @@ from backends.lock import WriteLock
 from backends.storage.homes import HeadNode
 from backends.storage.passwd import PasswdEntry, UserDatabaseUnavailable
 from backends.storage.programs import Programs
+from rig import warm_python
 
 SOURCES = Path(__file__).parent / "programs"
 TOOLS = ("mkhomedir_helper", "setfattr", "getfattr", "xfs_quota", "lfs")
@@ -43,7 +43,9 @@ class World:
         self.bin.mkdir(parents=True)
         self.homes = folder / "homes"
         self.homes.mkdir()
-        shutil.copy(SOURCES / "world.py", self.bin)
+        self._sources = folder / "sources"
+        self._sources.mkdir()
+        shutil.copy(SOURCES / "world.py", self._sources)
         self.install(*TOOLS)
         self.file_systems()
         self._write("users", {})
@@ -52,9 +54,8 @@ class World:
 
     def install(self, *programs: str) -> None:
         for name in programs:
-            path = self.bin / name
-            path.write_text(f"#!{sys.executable} -BSE\n{(SOURCES / f'{name}.py').read_text()}")
-            path.chmod(0o755)
+            source = shutil.copy(SOURCES / f"{name}.py", self._sources / name)
+            warm_python.started("json", "typing").write_client(self.bin / name, str(source))
 
     def add_users(self, *names: str, home: str = "") -> None:
         users = self._read("users")
