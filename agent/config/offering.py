@@ -59,6 +59,7 @@ SERVES_ALL = (
 NOTHING_SCHEDULED = f"nothing is scheduled for it: none of {', '.join(BACKEND_KEYS.values())} is set"
 TCP = EVENT_TRANSPORTS[1]
 # The usual ports, by MQTT or STOMP, and with TLS or not.
+POLLED = WrongValue(fallback="orders and members are polled")
 TCP_PORTS = {(True, True): 8883, (True, False): 1883, (False, True): 61614, (False, False): 61613}
 
 
@@ -94,6 +95,12 @@ def read_offering(
     access = _access(values, path, defaults=defaults, sources=sources)
     events = _events(values, path, findings)
     _note_unencrypted(access, events, path, findings)
+    if access.oidc and access.oidc.token_url and (events.stomp_enabled or events.mqtt_enabled):
+        findings.refuse(
+            key_path(path, "stomp_enabled" if events.stomp_enabled else "mqtt_enabled"),
+            "the events' broker knows `waldur_api_token` only, and this offering logs in by OIDC",
+            POLLED,
+        )
     _note_without_effect(values, access, path, findings)
     queue = _queue(values, common, path, findings)
     policy = rules_of(values.policy, key_path(path, "policy"), above=defaults.policy, findings=findings)

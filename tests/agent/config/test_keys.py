@@ -294,6 +294,22 @@ def test_all_errors_come_at_once(site: Site) -> None:
     ]
 
 
+@pytest.mark.parametrize("key", ["stomp_enabled", "mqtt_enabled"])
+def test_events_need_a_token_and_are_refused_without_one(site: Site, key: str) -> None:
+    oidc = {
+        "oidc_token_url": "https://sso.example.com/token",
+        "oidc_client_id": "agent",
+        "oidc_client_secret": "s3cret",
+    }
+    offering = {**OFFERING, "waldur_api_token": "", **oidc, key: True}
+    told = warnings(site.load(root(offerings=[offering])))[f"offerings[0].{key}"]
+    assert "knows `waldur_api_token` only" in told and told.endswith(
+        "until then orders and members are polled"
+    )
+    assert f"offerings[0].{key}" in errors(site.load(root(offerings=[offering], strict=True)))
+    assert f"offerings[0].{key}" not in warnings(site.load(root(offerings=[{**OFFERING, **oidc, key: True}])))
+
+
 def test_offerings_can_be_judged_further_whatever_is_wrong(site: Site) -> None:
     loaded = site.load(root(offerings=[{**OFFERING, "waldur_api_token": ""}, dict(OFFERING)], strict=True))
     assert loaded.settings is None and loaded.strict
