@@ -9,12 +9,16 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from difflib import get_close_matches
 from functools import lru_cache
 from importlib.metadata import EntryPoint, entry_points
 from types import MappingProxyType
 from typing import Any
 
 from agent.core.errors import ConfigError
+
+# How alike two names are that differ by one slip: two letters of four or more in the wrong order.
+SLIP = 0.75
 
 
 class PluginMissing(ConfigError):
@@ -33,6 +37,12 @@ def _installed(group: str, _path: tuple[str, ...]) -> Mapping[str, EntryPoint]:
     return MappingProxyType({point.name: point for point in entry_points(group=group)})
 
 
+def meant(group: str, name: str) -> str:
+    """Return the installed plugin that a name is a slip of; empty where it may well be another one's."""
+    near = get_close_matches(name.lower(), installed(group), n=1, cutoff=SLIP)
+    return near[0] if near and near[0] != name else ""
+
+
 def load(group: str, name: str, kind: str) -> Any:
     """Return the plugin of that name; `kind`: what people say before "backend" for its group. Raises PluginMissing with
     what is installed, or why it cannot be imported.
@@ -40,7 +50,9 @@ def load(group: str, name: str, kind: str) -> Any:
     found = installed(group)
     if name not in found:
         known = ", ".join(sorted(found)) or "none"
-        raise PluginMissing(f"{kind}backend {name!r} is not installed; installed are: {known}")
+        near = meant(group, name)
+        hint = f" (did you mean {near!r}?)" if near else ""
+        raise PluginMissing(f"{kind}backend {name!r}{hint} is not installed; installed are: {known}")
     plugin, reason = _loaded(found[name])
     if reason:
         raise PluginMissing(f"{kind}backend {name!r} is installed but cannot be loaded: {reason}")

@@ -55,6 +55,11 @@ def installed() -> Mapping[str, EntryPoint]:
     return plugins.installed(GROUP)
 
 
+def meant(name: str) -> str:
+    """Return the installed backend that a name is a slip of, else empty."""
+    return plugins.meant(GROUP, name)
+
+
 def load(name: str) -> Plugin:
     """Load the plugin of that name. Raises PluginMissing."""
     plugin: Plugin = plugins.load(GROUP, name, "")
@@ -81,10 +86,14 @@ def _modes(offering: Offering) -> Iterator[frozenset[Mode]]:
 
 
 def _plugins(offering: Offering) -> Iterator[Plugin]:
-    """Yield the plugins of an offering's backends that can be loaded."""
+    """Yield the plugins of an offering's backends that can be loaded; where a name is a slip, the one that is meant,
+    whose keys are there.
+    """
     for modes in _modes(offering):
+        mode = min(modes)
         with suppress(PluginMissing):
-            yield plugin_of(offering, min(modes))
+            near = meant(offering.backend_of(mode)) if not offering.plugin_venv else ""
+            yield load(near) if near else plugin_of(offering, mode)
 
 
 def configure(offering: Offering, mode: Mode) -> Configured:
@@ -132,6 +141,9 @@ def _parsed(plugin: Plugin, offering: Offering) -> Parsed:
 def problems(offering: Offering) -> list[Problem]:
     """Return what the backends of an offering find wrong in its settings, and modes without an installed backend."""
     findings = Findings()
+    if not offering.backends and (near := meant(offering.backend_type)):
+        what = f"backend {offering.backend_type!r} (did you mean {near!r}?) is not installed"
+        findings.refuse(f"{offering.path}.backend_type", what, WrongValue(frozenset(Mode)))
     for modes in _modes(offering):
         unserved = WrongValue(modes)
         try:

@@ -6,7 +6,9 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -19,7 +21,7 @@ from agent.config.model import LogShipping, Mode, Offering, Settings
 from agent.config.offering import OfferingDefaults, read_offering
 from agent.config.policy import rules_of
 from agent.config.reading import read
-from agent.config.schema import DEFAULT_BROKER_URL, RootKeys
+from agent.config.schema import DEFAULT_BROKER_URL, STOPS_ALL, RootKeys
 from agent.config.secret import Secret, SecretUrl, mask_url, passwords_in, split_urls
 from agent.config.sources import Sources, secret_of
 from agent.config.unencrypted import BROKER_SCHEMES, leads_away
@@ -117,12 +119,26 @@ def _offerings(entries: Sequence[Any], defaults: OfferingDefaults, sources: Sour
             findings.error(path, f"it is {field_types.displayed(entry)}; a map of keys is needed")
             continue
         offering = read_offering(entry, path, defaults=defaults, sources=sources)
-        twin = next((other for other in offerings if offering.uuid and other.uuid == offering.uuid), None)
-        if twin:
-            findings.warn(key_path(path, "waldur_offering_uuid"), f"it is the same offering as {twin.path}")
-        offerings.append(offering)
+        offerings.append(_unlike(offering, offerings, findings))
     _warn_of_unnamed_clusters(offerings, findings)
     return tuple(offerings)
+
+
+def _unlike(offering: Offering, others: Sequence[Offering], findings: Findings) -> Offering:
+    """Return the offering; without its modes where an entry before it is of the same one, which is the one served."""
+    twin = next((each for each in others if offering.uuid and each.uuid == offering.uuid), None)
+    if twin:
+        said, path = (
+            f"it is the same offering as {twin.path}",
+            key_path(offering.path, "waldur_offering_uuid"),
+        )
+        findings.refuse(path, said, STOPS_ALL)
+        return replace(offering, stopped=MappingProxyType(dict.fromkeys(Mode, f"{path}: {said}")))
+    namesake = next((each for each in others if offering.name and each.name == offering.name), None)
+    if namesake:
+        said = f"{offering.name!r} is the name of {namesake.path} as well: logs and commands name offerings by it"
+        findings.warn(key_path(offering.path, "name"), said, strict_error=True)
+    return offering
 
 
 def _warn_of_unnamed_clusters(offerings: Sequence[Offering], findings: Findings) -> None:

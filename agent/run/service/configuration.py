@@ -166,7 +166,9 @@ def _unknown(offering: Offering) -> Iterable[Problem]:
     wanted = set(filter(None, offering.backends.values()))
     if offering.plugin_venv:  # whose plugin knows keys of its own
         return
-    if not wanted & registry.installed().keys():
+    # A slip in the name of one hides no other slip.
+    here = {name for name in wanted if name in registry.installed() or registry.meant(name)}
+    if not here:
         return
     known = {key for kind in _setting_kinds(offering) for key in keys_of(kind)}
     path = f"{offering.path}.backend_settings"
@@ -176,8 +178,7 @@ def _unknown(offering: Offering) -> Iterable[Problem]:
     known = keys_of(ComponentKeys).keys() | registry.component_keys(offering)
     for name, component in {**offering.components, **offering.draft_components}.items():
         found += unknown_keys(component.extras, known, f"{offering.path}.backend_components.{name}")
-    all_here = wanted <= registry.installed().keys()
-    yield from (problem if all_here else replace(problem, strict_error=False) for problem in found)
+    yield from (problem if here == wanted else replace(problem, strict_error=False) for problem in found)
 
 
 def _of_another(problem: Problem, path: str, elsewhere: Mapping[str, str], wanted: Set[str]) -> Problem:

@@ -97,7 +97,7 @@ def test_a_mode_that_cannot_be_served_as_it_is_written_is_an_error_for_config_ch
     )
     (error,) = (line for line in said.out.splitlines() if line.startswith("error"))
     assert error.startswith(f"error: offerings[0].{key}: ")
-    assert f"backend '{name}' is not installed; installed are: " in error
+    assert f"backend '{name}'" in error and " is not installed; installed are: " in error
     assert error.endswith(effect)
     said = command("run", "order_process", "--once", "-c", file)
     assert (said.code, any(effect in line["event"] for line in said.log())) == (0, True)

@@ -102,7 +102,7 @@ WRONG: dict[str, tuple[Callable[[OperatorSite], str], str]] = {
     ),
     "a backend that is not installed": (
         lambda site: site.configure(order_processing_backend="moabb", backend_type="moabb"),
-        "backend 'moabb' is not installed; installed are: ",
+        "backend 'moabb' (did you mean 'moab'?) is not installed; installed are: ",
     ),
 }
 
@@ -209,7 +209,7 @@ def test_a_backend_that_is_not_installed_stops_its_own_mode_only(
     assert said.code == 0
     assert site.waldur.order(order).state.value == "erred"
     (warning,) = (line["event"] for line in said.log() if line["logger"] == "agent.cli.settings")
-    assert "backend 'moabb' is not installed" in warning
+    assert "backend 'moabb' (did you mean 'moab'?) is not installed" in warning
     assert warning.endswith("; until then membership_sync is off for this offering")
 
 

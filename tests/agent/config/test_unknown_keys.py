@@ -189,13 +189,6 @@ def test_merge_keys_are_not_doubles(site: Site) -> None:
     assert "log_shipping.enabled" not in warnings(site.load_text(text))
 
 
-def test_same_offering_twice(site: Site) -> None:
-    loaded = site.load(root(offerings=[dict(OFFERING), dict(OFFERING)]), strict=True)
-    assert warnings(loaded) == {
-        "offerings[1].waldur_offering_uuid": "it is the same offering as offerings[0]"
-    }
-
-
 def test_one_of_two_offerings_of_a_cluster_does_not_name_it(site: Site) -> None:
     settings = dict(OFFERING["backend_settings"])
     named = {**OFFERING, "backend_settings": {**settings, "cluster_name": "c1"}}

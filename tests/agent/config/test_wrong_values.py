@@ -125,6 +125,7 @@ def test_a_component_with_a_wrong_factor_is_never_used_with_another(site: Site) 
     assert not only_offering(site.load(with_offering("backend_components.cpu.unit_factor", 0))).components
 
 
+OTHER = {**OFFERING, "name": "Two", "waldur_offering_uuid": "f" * 32}
 BACKEND_WRONG = [
     ("execution_mode", "ssh", "is 'ssh'; use one of cli, rest"),
     ("qos_paused", ["a"], "qos_paused"),
@@ -136,7 +137,7 @@ BACKEND_WRONG = [
 def test_a_setting_that_only_the_backend_knows_stops_its_modes(
     tmp_path: Path, key: str, written: object, sentence: str
 ) -> None:
-    file = write(tmp_path, changed(OFFERING, f"backend_settings.{key}", written), dict(OFFERING))
+    file = write(tmp_path, changed(OFFERING, f"backend_settings.{key}", written), OTHER)
     settings, problems = configuration.usable(file, {})
     found = [problem for problem in problems if problem.path == f"offerings[0].backend_settings.{key}"]
     assert sentence in f"{found[0].path} {found[0].message}"
