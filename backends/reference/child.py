@@ -24,6 +24,8 @@ log = logging.getLogger(__name__)
 # Packages of the reference are imported.
 OPEN_TIMEOUT_S = 180.0
 ANSWER_TIMEOUT_S = 120.0
+# Later it ends itself.
+GRACE_S = 10.0
 # Longer than the pauses between the questions of one report, shorter than those between two reports.
 IDLE_S = 120.0
 ANSWER_LIMIT_BYTES = 16 << 20
@@ -114,7 +116,7 @@ class Child:
         return dialogue
 
     def _answer(self, dialogue: Dialogue, call: str, timeout_s: float, arguments: Mapping[str, Any]) -> Any:
-        question = json.dumps({"call": call, **arguments}, default=str)
+        question = json.dumps({"call": call, "timeout_s": timeout_s + GRACE_S, **arguments}, default=str)
         try:
             line = dialogue.ask(question, timeout_s)
         except BackendUnavailable as error:

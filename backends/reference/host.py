@@ -2,9 +2,10 @@
 """Runs one backend of waldur-site-agent. The Python of the backend's own virtual environment starts this file, which
 imports nothing of ours: `python -I host.py IDLE_S`, Python 3.8 or newer.
 
-A question is a line of JSON on stdin (`{"call": "usage", "account": "a_1"}`), its answer a line on stdout
-(`{"value": ...}` or `{"error": "ValueError: ..."}`). What the backend prints goes to stderr. It ends, with all that the
-backend has started in its session, when stdin ends or nothing was asked for IDLE_S seconds.
+A question is a line of JSON on stdin (`{"call": "usage", "timeout_s": 120, "account": "a_1"}`), its answer a line on
+stdout (`{"value": ...}` or `{"error": "ValueError: ..."}`). What the backend prints goes to stderr. It ends, with all
+that the backend has started in its session, when stdin ends, an answer takes longer than `timeout_s`, or nothing was
+asked for IDLE_S seconds.
 """
 
 from __future__ import annotations
@@ -106,12 +107,18 @@ def number(value: Any) -> float:
 
 
 def answer(calls: dict[str, Callable[..., Any]], question: bytes) -> bytes:
+    asked = json.loads(question)
+    # Who has asked ends it in time; this is for the case that nobody waits any more, and stdin has not ended.
+    late = threading.Timer(asked.pop("timeout_s"), end)
+    late.daemon = True
+    late.start()
     try:
-        asked = json.loads(question)
         text = json.dumps({"value": calls[asked.pop("call")](**asked)}, default=number)
     except BaseException as error:  # noqa: BLE001  others wrote the backend, and it may raise anything
         traceback.print_exc()
         text = json.dumps({"error": f"{type(error).__name__}: {error}"[:ERROR_AT_MOST]})
+    finally:
+        late.cancel()
     return text.encode() + b"\n"
 
 

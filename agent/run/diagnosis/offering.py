@@ -52,6 +52,10 @@ ACTIVATE = (
 NETWORK = "check waldur_api_url, the network, proxies and waldur_api_token; then run this again"
 CLUSTER = "check that slurmdbd runs (systemctl status slurmdbd), and that this host reaches it: `sacctmgr show cluster`"
 
+PLUGIN = (
+    "look in the log at what the plugin printed; its own service, or its backend_settings, may be at fault"
+)
+
 
 class _InWaldur:
     """What the checks of an offering read in Waldur. Each thing is asked for once, whether it can be read or not."""
@@ -249,10 +253,11 @@ def _of_backend(settings: Settings, offering: Offering, mode: Mode, name: str) -
         yield from _health(name, made[0])
 
     about = offering.name
-    yield Probe(name, health, CLUSTER, about)
+    remedy = PLUGIN if mode is Mode.REPORT and offering.plugin_venv else CLUSTER
+    yield Probe(name, health, remedy, about)
     # Without a site the check above has reported why.
-    yield Probe("TRES", lambda: _tres(made[0]) if made else (), CLUSTER, about)
-    yield Probe(name, lambda: _details(made[0]) if made else (), CLUSTER, about)
+    yield Probe("TRES", lambda: _tres(made[0]) if made else (), remedy, about)
+    yield Probe(name, lambda: _details(made[0]) if made else (), remedy, about)
 
 
 def _details(site: Site) -> list[Check]:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import signal
@@ -169,11 +170,11 @@ def test_an_answer_has_a_largest_size(started: Started) -> None:
 
 
 def test_a_fork_that_comes_back_gives_no_second_answer(started: Started) -> None:
-    child = started(
-        "def used(self, account):\n    os.fork()\n    return {TOTAL: {'cpu': 1}}", before="import os"
-    )
-    assert [ask(child), ask(child), ask(child)] == [ONE] * 3
+    child = started("def used(self, account):\n    return {TOTAL: {'cpu': os.fork()}}", before="import os")
+    forks = [pid_of(ask(child)) for _ in range(3)]
     assert child.executed == {"read": 1}
+    for pid in forks:
+        wait_until("the end of a fork", lambda pid=pid: not is_alive(pid))
 
 
 def test_what_it_started_ends_with_it(started: Started, tmp_path: Path) -> None:
@@ -255,3 +256,21 @@ def test_a_large_question_reaches_it(started: Started) -> None:
         "def used(self, account):\n    return {TOTAL: {'cpu': len(self.settings['map'])}}", **settings
     )
     assert pid_of(ask(child)) == 2000
+
+
+def test_one_for_which_nobody_waits_ends_itself(tmp_path: Path) -> None:
+    """As after the end of a worker of which a fork has its pipes still."""
+    venv = plugin_venv.make(tmp_path, "def used(self, account):\n    time.sleep(3600)", before="import time")
+    argv = [str(venv / "bin/python"), "-I", children.host.__file__, "60"]
+    plugin = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True)
+    assert plugin.stdin
+    opening = {"name": plugin_venv.NAME, "settings": {}, "components": {}, "zone": "UTC"}
+    questions = [
+        {"call": "open", "timeout_s": 60, **opening},
+        {"call": "usage", "timeout_s": 0.2, "account": "a"},
+    ]
+    for question in questions:
+        plugin.stdin.write(json.dumps(question).encode() + b"\n")
+    plugin.stdin.flush()
+    assert plugin.wait(timeout=600) == -signal.SIGKILL
+    plugin.communicate()

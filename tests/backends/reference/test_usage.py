@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import logging
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,10 +14,11 @@ from agent.core.errors import BackendError, BackendUnavailable, PlanRefused
 from agent.core.model import AllocationSpec, Component, Part
 from agent.core.periods import Month
 from agent.core.usage import Usage, UsageQuery
-from backends.base import ChargeReader, ClusterChecks, Scope, UsageCounter
+from backends.base import BackendContext, ChargeReader, ClusterChecks, Scope, UsageCounter
 from backends.reference.backend import ReferenceBackend
 from backends.testing.contract import join
-from tests.backends.reference.conftest import Plugged
+from rig import plugin_venv
+from tests.backends.reference.conftest import Plugged, hosted
 
 CPU = Component("cpu", "h", "usage", "CPU", unit_factor=60)  # type: ignore[arg-type]
 GPU = Component("gpu", "h", "usage", "GPU", unit_factor=60)  # type: ignore[arg-type]
@@ -134,6 +136,17 @@ def test_a_service_that_is_away_is_not_asked_for_each_account(
     with pytest.raises(BackendUnavailable):
         usage(backend, *(f"a{n}" for n in range(50)))
     assert caplog.text.count("asked for") == 3
+
+
+def test_where_it_answers_slowly_each_account_has_its_turn(tmp_path: Path) -> None:
+    venv = plugin_venv.make(tmp_path)
+    backend = ReferenceBackend(hosted(venv), BackendContext("0" * 32, tmp_path), month_s=0)
+    answered = []
+    for _ in range(3):
+        found = usage(backend, "a", "b", "c")
+        answered += found.accounts
+        assert found.accounts.keys() | found.unknown.keys() == {"a", "b", "c"}
+    assert sorted(answered) == ["a", "b", "c"]
 
 
 def test_a_report_that_is_no_dict_is_an_outage(plugged: Plugged) -> None:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -62,7 +63,18 @@ def test_what_is_not_named_stays_as_it_is(case: str) -> None:
 
 @pytest.mark.parametrize("may_fall", [False, True])
 def test_what_falls_is_held_unless_it_may(may_fall: bool) -> None:
-    plans = plan(ONE, counted(3, ann=3, may_fall=may_fall), held(), omits_lower=True)
+    plans = plan(ONE, counted(3, ann=3, may_fall=may_fall), held())
     actions = [action for each in plans for action in each.actions]
     assert len(actions) == 2
     assert bool(list(held_decreases(actions, PolicyRules()))) is not may_fall
+
+
+def test_what_may_fall_is_not_omitted() -> None:
+    both = AccountUsage({"cpu": 300, "gres/gpu": 900})
+    usage = Usage(UsageQuery(MONTH), {"a": both}, 1, 100, by_component=True)
+    for may_fall, expected in {
+        True: "cpu 5.00 -> 3.00, gres/gpu 7.00 -> 9.00",
+        False: "gres/gpu 7.00 -> 9.00",
+    }.items():
+        plans = plan(ONE, replace(usage, may_fall=may_fall), held(), omits_lower=True)
+        assert lines(plans) == [f"usage of a in 2026-11: {expected}"]
