@@ -122,16 +122,22 @@ def test_reset_forgets_generated_jobs_even_those_that_never_end(slurm: SlurmClus
     assert slurm.sql("SELECT * FROM test_event_table") == before
 
 
+@pytest.mark.every_slurm
 def test_a_job_is_submitted_although_slurmctld_lost_the_change_that_made_its_account(
     slurm: SlurmCluster,
 ) -> None:
-    """slurmdbd sends each change once; neither `reconfigure` nor a later change brings one back that was lost."""
+    """slurmdbd sends each change once, to the port that slurmctld gave (22.05); neither `reconfigure` nor a later
+    change brings one back that was lost. Newer releases lose none for a wrong port.
+    """
     port = slurm.sql("SELECT control_port FROM cluster_table WHERE name='test'").strip()
     slurm.sql("UPDATE cluster_table SET control_port=1 WHERE name='test'")
     slurm.ask("sacctmgr", "-i", "add", "account", "project")
     slurm.ask("sacctmgr", "-i", "add", "user", "root", "account=project")
     slurm.sql(f"UPDATE cluster_table SET control_port={port} WHERE name='test'")
     submit = ("sbatch", "-A", "project", "--wrap", "true")
+    if slurm.root:
+        slurm.ask(*submit)
+        return
     slurm.ask("scontrol", "reconfigure")
     slurm.ask("sacctmgr", "-i", "reconfigure")
     assert "Invalid account" in slurm.run(*submit).stderr

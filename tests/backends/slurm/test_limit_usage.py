@@ -51,11 +51,13 @@ def test_one_command_asks_for_all_accounts(tmp_path: Path) -> None:
     assert (seen.complete, seen.used["zz"]["cpu"]) == ({Part.USAGE}, 5)
 
 
+@pytest.mark.every_slurm
 @pytest.mark.parametrize("named", [False, True], ids=["cluster of slurm.conf", "cluster_name"])
 def test_the_real_slurm_reports_what_an_account_has_used(
     slurm: SlurmCluster, tmp_path: Path, named: bool
 ) -> None:
-    settings = plugin.parse({"cluster_name": slurm.cluster} if named else {}, "test").settings
+    raw = {"slurm_bin_path": str(slurm.bin_path), **({"cluster_name": slurm.cluster} if named else {})}
+    settings = plugin.parse(raw, "test").settings
     backend = SlurmBackend(settings, BackendContext("0" * 32, tmp_path))
     slurm.ask("sacctmgr", "-i", "add", "account", "name=busy", "parent=root")
     slurm.ask("sacctmgr", "-i", "add", "user", "name=root", "account=busy")

@@ -125,7 +125,8 @@ def test_files_are_cut_between_accounts_and_parents_stay_in_front() -> None:
 
 @pytest.fixture
 def backend(slurm: SlurmCluster, tmp_path: Path) -> SlurmBackend:
-    settings = plugin.parse({"default_account_policy": "none"}, "test").settings
+    raw = {"default_account_policy": "none", "slurm_bin_path": str(slurm.bin_path)}
+    settings = plugin.parse(raw, "test").settings
     return plugin.connect(settings, BackendContext("0" * 32, tmp_path))
 
 

@@ -87,18 +87,28 @@ def test_places_and_default_associations_show_what_parents_and_users_do(slurm: S
     assert defaults(slurm)["ann"] == "alloc2"
 
 
-def test_no_parents_follow_from_damaged_places(slurm: SlurmCluster) -> None:
-    """As after a lost write; `slurmdbd -R` makes them anew."""
+# What is damaged as after a lost write, and what the read says of it: of places, which `slurmdbd -R` makes anew, and of
+# lineages, which there are from 23.11 on.
+DAMAGED_PLACE = "rgt = rgt + 1", "rgt = rgt - 1", "is not within two"
+DAMAGED_LINEAGE = "lineage = '/lost/two/'", "lineage = '/two/'", "its lineage does not lead to root by lost"
+
+
+@pytest.mark.every_slurm
+def test_no_parents_follow_from_a_damaged_tree(slurm: SlurmCluster) -> None:
     make(slurm, "add account one", "add account two")
-    slurm.sql("UPDATE test_assoc_table SET rgt = rgt + 1 WHERE acct = 'two'")
+    assert by_places(slurm) == by_parents(slurm)
+    damage, repair, said = DAMAGED_LINEAGE if slurm.root else DAMAGED_PLACE
+    slurm.sql(f"UPDATE test_assoc_table SET {damage} WHERE acct = 'two'")
     try:
-        with pytest.raises(parse.Misplaced, match="is not within two"):
+        with pytest.raises(parse.Misplaced, match=said):
             by_places(slurm)
+        assert by_parents(slurm).accounts["two"].parent == "root"
     finally:
-        slurm.sql("UPDATE test_assoc_table SET rgt = rgt - 1 WHERE acct = 'two'")
+        slurm.sql(f"UPDATE test_assoc_table SET {repair} WHERE acct = 'two'")
     assert by_places(slurm) == by_parents(slurm)
 
 
+@pytest.mark.every_slurm
 def test_the_move_of_an_account_is_no_transaction(slurm: SlurmCluster) -> None:
     """So what changed since a moment cannot be read from the transactions alone."""
 
