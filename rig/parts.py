@@ -6,6 +6,8 @@ With REQUIRE_REAL_SERVICES=1 (continuous integration) a missing part fails the t
 
 import os
 import shutil
+import subprocess
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -14,7 +16,12 @@ SLURM_ROOTS = Path(os.environ.get("SLURM_ROOTS", "/var/cache/waldur-site-cluster
 """Folder of the Debian roots with other generations of SLURM, each in a folder named like its suite."""
 
 SLURM_SUITES = {"24.11": "trixie", "26.05": "forky"}
-"""SLURM generation to the Debian suite that has it. This machine's own packages are 22.05."""
+"""SLURM generation to the Debian suite that has it."""
+
+OWN_GENERATION = "22.05"
+"""That of this machine's own packages."""
+
+GENERATIONS = (OWN_GENERATION, *SLURM_SUITES)
 
 REFERENCE_VENV = Path(os.environ.get("REFERENCE_VENV", "/var/cache/waldur-site-cluster/reference"))
 """A virtual environment with waldur-site-agent and some of its plugins."""
@@ -85,17 +92,27 @@ def missing_programs(part: str) -> list[str]:
 
 
 def require(part: str) -> None:
-    """Skip the calling test when the part is missing; fail it when REQUIRE_REAL_SERVICES=1.
-
-    Other generations of SLURM and Redis are not required yet (`make services-slurm` brings them), and the reference is
-    no dependency (`make services-reference`).
+    """Skip the calling test when the part is missing; fail it when REQUIRE_REAL_SERVICES=1, but for the reference,
+    which is no dependency (`make services-reference`).
     """
     missing = missing_programs(part)
-    if part == "slurm" and not missing and os.geteuid() != 0:
+    is_in_root = part.removeprefix("slurm-") in SLURM_SUITES or part in REDIS_PROGRAMS
+    if (part == "slurm" or is_in_root) and not missing and os.geteuid() != 0:
         missing = ["root rights"]
+    if is_in_root and not missing and not _can_mount():
+        missing = ["the right to mount (`unshare --mount` is refused)"]
     if not missing:
         return
     message = f"real part {part!r} is missing: {', '.join(missing)}"
-    if REQUIRED and not part.startswith(("slurm-", "reference")) and part not in REDIS_PROGRAMS:
+    if is_in_root:
+        message += "; `make services-slurm` brings it"
+    if REQUIRED and not part.startswith("reference"):
         pytest.fail(message, pytrace=False)
     pytest.skip(message)
+
+
+@cache
+def _can_mount() -> bool:
+    """Return whether a root can have mounts of its own here: not in every container."""
+    probe = ("unshare", "--mount", "--propagation", "private", "mount", "-t", "tmpfs", "tmpfs", "/mnt")
+    return subprocess.run(probe, capture_output=True, check=False).returncode == 0
