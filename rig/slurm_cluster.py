@@ -5,17 +5,20 @@ Everything listens on free loopback ports; commands find it through `SlurmCluste
 Run as a program, `python -m rig.slurm_cluster FOLDER`, it serves until interrupted.
 """
 
+from __future__ import annotations
+
 import os
 import signal
 import subprocess
 import sys
 import warnings
+from dataclasses import replace
 from pathlib import Path
 
 from agent.core.errors import SiteAgentError
 from agent.host.waiting import GIVE_UP_S
 from rig import processes, slurm_reset
-from rig.parts import SLURM_COMMANDS
+from rig.parts import OWN_GENERATION, SLURM_COMMANDS
 from rig.processes import RealPartError, wait_until
 from rig.slurm_config import SlurmSite
 from rig.slurm_root import SlurmRoot
@@ -26,15 +29,25 @@ QUERIES = ("squeue", "sdiag", "sinfo", "sacct")
 
 
 class SlurmCluster:
-    """One SLURM cluster in a new folder: this machine's generation, or one of `parts.SLURM_SUITES`."""
+    """One SLURM cluster in a new folder, of one of `parts.GENERATIONS`; or one without a slurmdbd, `beside` another
+    cluster whose slurmdbd is as new or newer and keeps the accounts of both.
+    """
 
-    def __init__(self, folder: Path, cluster: str = "test", generation: str = "") -> None:
+    def __init__(
+        self,
+        folder: Path,
+        cluster: str = "test",
+        generation: str = OWN_GENERATION,
+        beside: SlurmCluster | None = None,
+    ) -> None:
         self.folder = folder
         self.cluster = cluster
-        # Empty for the one of this machine.
         self.generation = generation
-        self.root = SlurmRoot(generation, folder) if generation else None
+        self.root = SlurmRoot(generation, folder) if generation != OWN_GENERATION else None
+        self._beside = beside
         self.site = SlurmSite(folder, cluster, NODE, *processes.free_ports(4))
+        if beside:
+            self.site = replace(self.site, slurmdbd_port=beside.site.slurmdbd_port)
         self.servers = SlurmServers(self.site, self.env, self.root)
         self._built_in: slurm_reset.Records | None = None
 
@@ -51,23 +64,32 @@ class SlurmCluster:
         """Folder of the SLURM commands."""
         return self.root.bin if self.root else Path(processes.program("sacctmgr")).parent
 
+    @property
+    def refused_reads(self) -> int:
+        """How many reads of the tree are refused before a process knows the release: it asks for places first, which
+        are gone since 23.11.
+        """
+        return int(self.root is not None)
+
     def start(self) -> None:
         """Start every server and wait until the node takes jobs; raises NeverCame, leaving none."""
         self.folder.mkdir(parents=True, exist_ok=True)
         self.folder.chmod(0o755)
         for name in ("slurmctld", "slurmd"):
             (self.folder / name).mkdir()
-        self.site.write(with_tokens=self.root is not None)
+        munge_key = (self._beside.folder / "munge.key").read_text() if self._beside else ""
+        self.site.write(with_tokens=self.root is not None, munge_key=munge_key)
         if self.root:
             # Newer releases ask for control groups where nothing is said, and a test has none.
             (self.folder / "cgroup.conf").write_text("CgroupPlugin=disabled\n")
         try:
-            self.servers.start()
+            self.servers.start(with_slurmdbd=self._beside is None)
             self.wait_idle()
         except SiteAgentError:
             self.stop()
             raise
-        self._built_in = slurm_reset.read_records(self)
+        if self._beside is None:
+            self._built_in = slurm_reset.read_records(self)
 
     def stop(self) -> None:
         """Stop every server."""

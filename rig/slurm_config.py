@@ -103,9 +103,9 @@ class SlurmSite:
     slurmdbd_port: int
     database_port: int
 
-    def write(self, *, with_tokens: bool) -> None:
+    def write(self, *, with_tokens: bool, munge_key: str = "") -> None:
         """Write every configuration file, the keys and the database's first statements. `with_tokens`: the servers
-        take JWT beside munge, which Debian 12 has no plugin for.
+        take JWT beside munge, which Debian 12 has no plugin for. `munge_key`: that of clusters which it speaks with.
         """
         values = {
             **vars(self),
@@ -126,7 +126,7 @@ class SlurmSite:
         self._write("gres.conf", f"AutoDetect=off\nName=gpu File={gpus}\n", mode=0o644)
         self._write("slurmdbd.conf", slurmdbd.format_map(values), mode=0o600)
         self._write("database.sql", DATABASE_SQL.format_map(values), mode=0o600)
-        self._write("munge.key", secrets.token_hex(64), mode=0o400)
+        self._write("munge.key", munge_key or secrets.token_hex(64), mode=0o400)
 
     def _write(self, name: str, text: str, *, mode: int) -> None:
         descriptor = os.open(self.folder / name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)

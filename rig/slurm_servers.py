@@ -41,13 +41,14 @@ class SlurmServers:
         """Return the log file of a server; what it printed is next to it in a file ending in `.out`."""
         return self.site.folder / f"{server}.log"
 
-    def start(self) -> None:
+    def start(self, *, with_slurmdbd: bool = True) -> None:
         """Start all; slurmd comes last: it asks slurmctld for work once and then sleeps for ten seconds."""
         if self.root:
             self.root.start()
         self._start_munged()
-        self._start_mariadbd()
-        self.start_slurmdbd()
+        if with_slurmdbd:
+            self._start_mariadbd()
+            self.start_slurmdbd()
         self.start_slurmctld()
         self._start("slurmd", "-D", "-N", self.site.node, ready=lambda: True, keep=True)
 

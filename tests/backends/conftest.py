@@ -66,9 +66,13 @@ def on_slurm(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Connect:
     """Backends of the real SLURM, with these settings; all share one lock."""
+    return by_commands(emptied_slurm, module_environment, tmp_path_factory.mktemp("slurm"))
+
+
+def by_commands(slurm: SlurmCluster, environment: pytest.MonkeyPatch, state: Path) -> Connect:
     for name in ("SLURM_CONF", "PATH"):
-        module_environment.setenv(name, emptied_slurm.env[name])
-    return connector(str(emptied_slurm.bin_path), tmp_path_factory.mktemp("slurm"))
+        environment.setenv(name, slurm.env[name])
+    return connector(str(slurm.bin_path), state)
 
 
 @pytest.fixture(scope="module")

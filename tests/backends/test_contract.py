@@ -32,10 +32,10 @@ from backends.testing.contract import (
 from backends.testing.memory import MemoryBackend, MemoryCluster, empty_cluster, slurm_settings
 from rig import job_rows
 from rig.job_rows import JobRow
-from rig.parts import SLURM_SUITES
+from rig.parts import GENERATIONS, SLURM_SUITES
 from rig.slurm_cluster import SlurmCluster
 from simulator.mam.install import StandIn
-from tests.backends.conftest import by_rest
+from tests.backends.conftest import by_commands, by_rest
 
 Connect = Callable[..., Backend]
 Use = Callable[[str, str], None]
@@ -204,7 +204,10 @@ def rest(connect: Connect, use: Use) -> Subject:
     return replace(subject, errors=errors, settings=subject.settings[:2])
 
 
-REAL = ("slurm", *(f"slurmrestd@{generation}" for generation in SLURM_SUITES))
+REAL = (
+    *(f"slurm@{generation}" for generation in GENERATIONS),
+    *(f"slurmrestd@{generation}" for generation in SLURM_SUITES),
+)
 KINDS = [
     *(pytest.param(kind, marks=pytest.mark.real_part) for kind in REAL),
     *("slurm-emulator", "slurmrestd@emulator", "moab", "memory"),
@@ -215,11 +218,16 @@ KINDS = [
 def subject(request: pytest.FixtureRequest) -> Subject:
     product, _, server = request.param.partition("@")
     match product:
-        case "slurm":  # one command asks, one loads
-            is_newer = request.getfixturevalue("slurm_cluster").root is not None
-            # The first look of a process asks for places, which releases from 23.11 on do not know.
-            use = partial(ran, request.getfixturevalue("slurm_cluster"))
-            return slurm(request.getfixturevalue("on_slurm"), slurm_writes(tree=2), use, reads=3 + is_newer)
+        case "slurm":
+            cluster = request.getfixturevalue("slurm_clusters")(server)
+            cluster.reset()
+            environment = request.getfixturevalue("module_environment")
+            connect = by_commands(
+                cluster, environment, request.getfixturevalue("tmp_path_factory").mktemp("state")
+            )
+            # One command asks, one loads.
+            reads = 3 + cluster.refused_reads
+            return slurm(connect, slurm_writes(tree=2), partial(ran, cluster), reads=reads)
         case "slurm-emulator":
             # Asked for places, lineages and default associations first, which it does not know.
             use = partial(emulated, request.getfixturevalue("quick_emulator"))

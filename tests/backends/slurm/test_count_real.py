@@ -21,6 +21,8 @@ from rig.job_rows import JobRow
 from rig.slurm_cluster import SlurmCluster
 from tests.backends.slurm.job_table import ACCOUNTS, USERS, History, JobTable, Row, month_of
 
+pytestmark = pytest.mark.every_slurm(one_of=10)
+
 ZONE = "Europe/Tallinn"
 BEGIN = int(datetime(2026, 3, 31, tzinfo=UTC).timestamp())
 SDIAG = '#!/bin/sh\necho "sdiag output at some day ({time})"\necho "DBD Agent queue size: {queue}"\n'

@@ -21,7 +21,7 @@ class Site:
         self._world: World | None = None
 
     def answer(self, fact: Fact) -> Answer:
-        return fact.answers[GENERATIONS.index(self.slurm.generation or GENERATIONS[0])]
+        return fact.answers[GENERATIONS.index(self.slurm.generation)]
 
     def world(self) -> World:
         if self._world is None:

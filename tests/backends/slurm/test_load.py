@@ -27,6 +27,8 @@ from rig.child_process import child_process, script_command
 from rig.processes import wait_until
 from rig.slurm_cluster import SlurmCluster
 
+pytestmark = pytest.mark.every_slurm(one_of=10)
+
 
 def account(name: str, parent: str = "root", text: str = "") -> CreateAccount:
     return CreateAccount(account=name, parent=parent, description=text or name, organization=parent)

@@ -18,6 +18,8 @@ from rig.job_rows import JobRow
 from rig.slurm_cluster import SlurmCluster
 from tests.backends.conftest import Connect
 
+pytestmark = pytest.mark.every_slurm(one_of=10)
+
 ASKED = {"cpu": 2, "mem": 500, "node": 1, "billing": 2}
 MAY = Month(2025, 5).start(UTC)
 MONTHS = (Month(2025, 4), Month(2025, 5), Month(2025, 6))

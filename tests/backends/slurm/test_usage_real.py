@@ -24,6 +24,8 @@ from rig.processes import wait_until
 from rig.slurm_cluster import SlurmCluster
 from tests.backends.conftest import Connect
 
+pytestmark = pytest.mark.every_slurm(one_of=10)
+
 TALLINN, TOKYO = "Europe/Tallinn", "Asia/Tokyo"
 ASKED = {"cpu": 2, "mem": 500, "node": 1, "billing": 2}
 WHOLE_NODE = {"cpu": 16, "mem": 16_000, "node": 1, "billing": 16, "gres/gpu": 4}

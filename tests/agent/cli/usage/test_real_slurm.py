@@ -22,6 +22,8 @@ from tests import REPOSITORY
 from tests.agent.cli.conftest import Command
 from tests.agent.cli.usage.world import LAST
 
+pytestmark = pytest.mark.every_slurm(one_of=10)
+
 H = timedelta(hours=1)
 ASKED = {"cpu": 2, "mem": 500, "node": 1, "billing": 2}
 # As operators find it in the documents.

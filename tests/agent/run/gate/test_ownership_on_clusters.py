@@ -24,7 +24,7 @@ from tests.agent.run.membership.on_slurm import OnSlurm
 from tests.backends.moab.site.world import World, scenario
 from tests.world import approve
 
-pytestmark = pytest.mark.safety
+pytestmark = [pytest.mark.safety, pytest.mark.every_slurm(one_of=10)]
 
 PEOPLE = [f"physicist{n}" for n in range(20)]
 PERIODIC = {"periodic_limits": {"enabled": True}}

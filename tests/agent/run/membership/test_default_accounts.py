@@ -14,6 +14,7 @@ from simulator.server.waldur import SimulatedWaldur
 from tests.agent.run.membership.on_slurm import OnSlurm
 
 pytestmark = pytest.mark.every_slurm
+
 Make = Callable[..., OnSlurm]
 TEAM = {"ffrost5", "ggran6", "hholt7"}
 # What the database still counts as active when squeue does not is left to the next pass.

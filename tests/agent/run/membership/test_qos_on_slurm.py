@@ -8,6 +8,8 @@ import pytest
 from rig.slurm_cluster import SlurmCluster
 from tests.agent.run.membership.on_slurm import BY_QOS, TEAM, Make, add_qos, make
 
+pytestmark = pytest.mark.every_slurm(one_of=10)
+
 __all__ = ["make"]
 
 

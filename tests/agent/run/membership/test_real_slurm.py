@@ -19,6 +19,8 @@ from rig.processes import wait_until
 from rig.slurm_cluster import SlurmCluster
 from tests.agent.run.membership.on_slurm import OTHER_TEAM, TEAM, Make, make
 
+pytestmark = pytest.mark.every_slurm(one_of=10)
+
 __all__ = ["make"]
 
 # What the database still counts as active when squeue does not is left to the next pass.

@@ -16,6 +16,8 @@ from tests.agent.run.membership.conftest import WorldFactory
 from tests.agent.run.membership.on_slurm import OTHER_TEAM, TEAM
 from tests.world import World
 
+pytestmark = pytest.mark.every_slurm(one_of=10)
+
 
 def test_a_restricted_user_is_not_added_and_who_is_in_stays(world: World) -> None:
     world.allocate("one")

@@ -19,6 +19,8 @@ from tests.agent.run.orders.conftest import SiteFactory
 from tests.agent.run.orders.test_lifecycle import create, defaults, processed, tree
 from tests.one_mode import planned_orders
 
+pytestmark = pytest.mark.every_slurm(one_of=10)
+
 POLICIES = ["none", "individual", "common"]
 MANY = 6
 

@@ -22,6 +22,8 @@ from tests.agent.run.orders.conftest import SiteFactory
 from tests.agent.run.orders.test_lifecycle import create, tree
 from tests.one_mode import planned_orders
 
+pytestmark = pytest.mark.every_slurm(one_of=10)
+
 LIMIT = 10
 # Cores beyond LIMIT are rejected, an allocation called "later" waits, all others are accepted.
 DECIDE = f"""#!/usr/bin/env python3

@@ -34,6 +34,8 @@ from tests.agent.run.orders.test_lifecycle import create, processed, tree
 from tests.agent.run.usage.conftest import AGES, make_world
 from tests.agent.run.usage.world import THIS, World, scenario
 
+pytestmark = pytest.mark.every_slurm(one_of=10)
+
 __all__ = ["endings", "make", "make_world"]
 
 

@@ -11,6 +11,8 @@ from rig.slurm_cluster import SlurmCluster
 from simulator.server.waldur import SimulatedWaldur
 from tests.agent.run.orders.conftest import SiteFactory
 
+pytestmark = pytest.mark.every_slurm(one_of=10)
+
 
 def tree(slurm: SlurmCluster) -> dict[str, tuple[str, str, frozenset[str]]]:
     """Account -> (parent, GrpTRESMins, users)."""

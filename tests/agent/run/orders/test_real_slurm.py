@@ -5,11 +5,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from agent.run import passes
 from agent.run.results import Result
 from rig.site import configuration, site_of
 from rig.slurm_cluster import SlurmCluster
 from simulator.server.waldur import SimulatedWaldur
+
+pytestmark = pytest.mark.every_slurm
 
 
 def test_a_create_order_becomes_an_account_with_limits_and_members(

@@ -27,7 +27,7 @@ from simulator.world.seed import Scenario
 from tests.agent.state.obstacles import block, damage
 from tests.world import World
 
-pytestmark = pytest.mark.events
+pytestmark = [pytest.mark.events, pytest.mark.every_slurm(one_of=10)]
 
 ACCOUNT = "a_one"
 NOW = datetime(2026, 2, 1, 12)
