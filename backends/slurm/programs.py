@@ -54,8 +54,13 @@ OUTAGE = re.compile(
     r"connection (?:timed out|reset)|broken pipe|communication connection|lock wait timeout|"
     r"mysql gave ER_LOCK_WAIT_TIMEOUT|unable to resolve deadlock|deadlock found|database connection|"
     r"slurmdbd: (?:error|fatal)|unexpected message|socket timed out|if munged is up|munge (?:en|de)code failed|"
-    r"authentication error|response to message type: DBD_|from database\.  Contact",
+    r"authentication error|response to message type: DBD_|from database\.  Contact|insane message length",
     re.IGNORECASE,
+)
+# What commands and servers of releases say that are too far apart, or where the command is the newer one.
+OTHER_RELEASE = re.compile(
+    r"incompatible versions|unpack SLURM_PERSIST_INIT|insane message length|protocol authentication error",
+    re.I,
 )
 REFUSED = re.compile(r"access/permission denied|doesn't have privilege|job\(s\) active", re.IGNORECASE)
 DENIED = re.compile(
@@ -156,8 +161,14 @@ def _outage(completed: Completed) -> BackendUnavailable:
     is_slurmctld = program in SLURMCTLD_PROGRAMS and not OF_DATABASE.search(completed.stderr)
     silent, service = OF_SLURMCTLD if is_slurmctld else OF_SLURMDBD
     said = one_line(completed.stderr.strip())
+    remedy = f"Check {service} (systemctl status {service})"
+    if OTHER_RELEASE.search(said):
+        remedy = (
+            f"{program} and {service} are of releases that do not speak with each other: {service} is to be as new as "
+            f"{program}, and at most two releases newer ({program} --version, {service} -V)"
+        )
     return BackendUnavailable(
         f"`{' '.join(completed.argv)}`: {silent} does not answer: {said}. "
-        f"Nothing is lost: the step is tried again. Check {service} (systemctl status {service}).",
-        brief=f"{silent} does not answer: {said}. Check {service} (systemctl status {service})",
+        f"Nothing is lost: the step is tried again. {remedy}.",
+        brief=f"{silent} does not answer: {said}. {remedy}",
     )
