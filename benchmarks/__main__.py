@@ -12,6 +12,7 @@ from benchmarks import (
     chaos,
     events,
     fuzz,
+    generations,
     history,
     large,
     listings,
@@ -37,6 +38,8 @@ BENCHMARKS: Mapping[str, Callable[[Parts], Iterator[str]]] = {
     "kills": worker.run_kills,
     "call_path": call_path.run,
     "fuzz": fuzz.run,
+    "generations": generations.run,
+    "slurm_suites": generations.run_suites,
 }
 
 

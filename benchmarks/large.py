@@ -11,7 +11,7 @@ import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pygal
@@ -49,12 +49,16 @@ POLICY = {"max_removed_members": 100_000, "max_removed_percent": 100, "max_remov
 
 @dataclass(frozen=True)
 class Figure:
-    """What was measured, in seconds, with what else is known of it; `longest`: its longest command that wrote."""
+    """What was measured, in seconds, with what else is known of it."""
 
     what: str
     seconds: float
     more: str = ""
+    # Its longest command that wrote.
     longest: str = ""
+    longest_s: float = 0.0
+    # All that the cluster had when the first was measured.
+    associations: int = 0
 
 
 @dataclass(frozen=True)
@@ -72,15 +76,21 @@ class World:
 def run(parts: Parts) -> Iterator[str]:
     seconds: dict[str, dict[int, float]] = defaultdict(dict)
     for others, ours in SIZES:
-        with _world(parts, others, ours) as world:
-            associations = _count(world, "TRUE")
-            for figure in _measured(world):
-                seconds[figure.what][associations] = figure.seconds
-                yield f"{others:,} others, {ours:,} ours: {figure.what}: {figure.more or f'{figure.seconds:.2f} s'}"
-                if figure.longest:
-                    yield f"  the longest command: {figure.longest}"
+        for figure in figures(parts, others, ours):
+            seconds[figure.what][figure.associations] = figure.seconds
+            yield f"{others:,} others, {ours:,} ours: {figure.what}: {figure.more or f'{figure.seconds:.2f} s'}"
+            if figure.longest:
+                yield f"  the longest command: {figure.longest}"
     _plot(seconds)
     yield f"drawn: {PLOT.relative_to(REPOSITORY)}"
+
+
+def figures(parts: Parts, others: int, ours: int) -> Iterator[Figure]:
+    """Measure on a cluster with so many associations of others and allocations of ours, at least FIRST_SYNC."""
+    with _world(parts, others, ours) as world:
+        associations = _count(world, "TRUE")
+        for figure in _measured(world):
+            yield replace(figure, associations=associations)
 
 
 @contextmanager
@@ -184,7 +194,7 @@ def _measured(world: World) -> Iterator[Figure]:
 
 
 def _figure(what: str, measured: measured_pass.Measured, more: str = "") -> Figure:
-    return Figure(what, measured.seconds, f"{measured.line()}{more}", measured.longest)
+    return Figure(what, measured.seconds, f"{measured.line()}{more}", measured.longest, measured.longest_s)
 
 
 def _pass(world: World, what: str) -> measured_pass.Measured:
