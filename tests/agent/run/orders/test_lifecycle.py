@@ -188,7 +188,7 @@ def test_a_termination_that_was_cut_off_after_the_account_takes_the_project_alon
 def test_a_backend_id_that_the_server_loses_is_written_again(
     slurm: SlurmCluster, waldur: SimulatedWaldur, on_slurm: SiteFactory
 ) -> None:
-    waldur.site.configure(loses_backend_id=True, processor_delay_s=1.0)
+    waldur.site.configure(loses_backend_id=True, processor_delay_s=0.3)
     site = on_slurm()
     resource = create(waldur, "one")
     processed(site, {"done": 1})
