@@ -45,7 +45,10 @@ class SlurmBackend:
 
     ends_known_after_s = ENDS_KNOWN_AFTER_S
 
-    def __init__(self, settings: SlurmSettings, context: BackendContext) -> None:
+    def __init__(
+        self, settings: SlurmSettings, context: BackendContext, lock: WriteLock | None = None
+    ) -> None:
+        """`lock`: of all writers of this host, where another backend of this process has it already."""
         self._settings = settings
         self._programs = Programs(settings.bin_path)
         self._runner = Runner(
@@ -57,7 +60,7 @@ class SlurmBackend:
         zones = Zones(self._runner)
         self._accounting = Accounting(self._runner, self._programs, settings.cluster_name, zones)
         # Not one lock per cluster: all clusters share slurmdbd, and without cluster_name a cluster has another name.
-        self._lock = WriteLock(context.state_dir, "slurmdbd", is_urgent=context.is_urgent)
+        self._lock = lock or WriteLock(context.state_dir, "slurmdbd", is_urgent=context.is_urgent)
         self.periodic: PeriodicKeeper = (
             EmulatorSettings(settings.emulator_url, settings.cluster_name)
             if settings.emulator_url

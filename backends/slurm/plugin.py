@@ -11,7 +11,7 @@ from agent.core.errors import BackendError
 from backends.base import Backend, BackendContext, Parsed
 from backends.slurm import schema
 from backends.slurm.backend import SlurmBackend
-from backends.slurm.programs import Programs
+from backends.slurm.programs import first_program
 from backends.slurm.rest_token import Token
 from backends.slurm.schema import SlurmSettings
 
@@ -34,9 +34,7 @@ class SlurmPlugin:
             except BackendError as error:
                 return str(error)
             return ""
-        program = (
-            settings.command_prefix[0] if settings.command_prefix else Programs(settings.bin_path).sacctmgr
-        )
+        program = first_program(settings.bin_path, settings.command_prefix)
         if shutil.which(program):
             return ""
         return (

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from pathlib import PurePath
 
 from agent.core.errors import (
@@ -71,6 +71,11 @@ JOBS_ACTIVE = re.compile(r"job\(s\) active", re.IGNORECASE)
 OF_SLURMDBD, OF_SLURMCTLD = ("the accounting database", "slurmdbd"), ("slurmctld", "slurmctld")
 OF_DATABASE = re.compile(r"database|slurmdbd", re.IGNORECASE)
 SLURMCTLD_PROGRAMS = frozenset({"squeue", "scancel", "scontrol", "sdiag"})
+
+
+def first_program(bin_path: str, prefix: Sequence[str]) -> str:
+    """Return what is started for a command of SLURM on this host: sacctmgr itself, or the prefix before it."""
+    return prefix[0] if prefix else Programs(bin_path).sacctmgr
 
 
 class Programs:

@@ -182,8 +182,8 @@ def _rest(
     if periodic.enabled and not settings.emulator_url:
         findings.warn(
             f"{path}.periodic_limits",
-            f"{NO_RESET}: messages of a policy with `raw_usage_reset` are refused. Switch it off in Waldur's policy, "
-            "or use `execution_mode: cli`",
+            f"{NO_RESET}: messages of a policy with `raw_usage_reset` are refused where this host has no sacctmgr "
+            "(`slurm_bin_path`). Switch it off in Waldur's policy, or use `execution_mode: cli`",
         )
     return access
 
@@ -256,8 +256,6 @@ def _without_effect(
         why = "SLURM's commands are used. Set `execution_mode: rest` for slurmrestd, or leave `rest_api` out"
         yield from without_effect(raw, {"rest_api"} - wrong, path, why)
         return
-    why = "with `execution_mode: rest` no command of SLURM is started"
-    yield from without_effect(raw, ("command_prefix", "slurm_bin_path"), path, why)
     section = raw.get("rest_api")
     if isinstance(section, Mapping):
         written = [name for name in ("token_file", "token_command", "token_env") if section.get(name)]

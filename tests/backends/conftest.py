@@ -29,6 +29,7 @@ from simulator.mam.install import StandIn
 from tests.backends import emulator_rest
 
 Connect = Callable[..., SlurmBackend]
+NO_COMMANDS = "/nonexistent"
 REAL_SLURMRESTDS = [pytest.param(generation, marks=pytest.mark.real_part) for generation in SLURM_SUITES]
 EVERY_SLURMRESTD = pytest.mark.parametrize("slurmrestd_kind", ["emulator", *REAL_SLURMRESTDS], indirect=True)
 
@@ -154,8 +155,9 @@ def on_rest(rest_access: dict[str, Any], tmp_path_factory: pytest.TempPathFactor
     return by_rest(rest_access, tmp_path_factory.mktemp("rest-state"))
 
 
-def by_rest(access: dict[str, Any], state: Path) -> Connect:
-    return connector("", state, execution_mode="rest", rest_api=access)
+def by_rest(access: dict[str, Any], state: Path, bin_path: str = NO_COMMANDS) -> Connect:
+    """Return backends on a host whose commands of SLURM are in that folder."""
+    return connector(bin_path, state, execution_mode="rest", rest_api=access)
 
 
 @pytest.fixture

@@ -3,16 +3,22 @@
 
 from __future__ import annotations
 
+import shutil
+from collections import Counter
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from datetime import datetime
 
 from agent.core.checks import Check
+from agent.core.errors import BackendError
 from agent.core.model import AllocationSpec, Health, Snapshot
 from backends.base import BackendContext, PeriodicKeeper
 from backends.lock import WriteLock
+from backends.slurm.backend import SlurmBackend
 from backends.slurm.canonical import canonical
 from backends.slurm.emulator import EmulatorSettings
 from backends.slurm.health import DEFAULT_ACCOUNT, default_account, health
+from backends.slurm.programs import first_program
 from backends.slurm.rest.client import RestClient, items
 from backends.slurm.rest.jobs import RestJobs
 from backends.slurm.rest.periodic import RestPeriodicSettings
@@ -29,7 +35,7 @@ ANSWER_BYTES = 64 * 2**20
 
 
 class RestSlurmBackend:
-    """Accounts, associations, limits, QoS, jobs and usage by slurmrestd; no process is started."""
+    """Accounts, associations, limits, QoS, jobs and usage by slurmrestd; by sacctmgr what it cannot do."""
 
     ends_known_after_s = ENDS_KNOWN_AFTER_S
 
@@ -41,16 +47,17 @@ class RestSlurmBackend:
         self._reader = RestReader(settings, self._client, jobs)
         # The same as of sacctmgr's writers on this host: slurmdbd is one.
         lock = WriteLock(context.state_dir, "slurmdbd", is_urgent=context.is_urgent)
-        writer = RestWriter(self._client, self._reader, jobs, lock)
+        is_beside = shutil.which(first_program(settings.bin_path, settings.command_prefix)) is not None
+        # For what slurmrestd cannot do, where this host has the commands as well.
+        self._commands = SlurmBackend(settings, context, lock) if is_beside else None
+        writer = RestWriter(self._client, self._reader, jobs, lock, self._commands)
         accounting = RestAccounting(self._client, settings.cluster_name)
         self.periodic: PeriodicKeeper = (
             EmulatorSettings(settings.emulator_url, settings.cluster_name)
             if settings.emulator_url
-            else RestPeriodicSettings(self._reader, writer)
+            else RestPeriodicSettings(self._reader, writer, self._commands)
         )
         self.default_account = settings.default_account
-        # Requests sent so far by kind (`read`, `write`).
-        self.executed = self._client.executed
         self.observe = self._reader.observe
         self.prepare = lock.check
         self.warnings = self._client.token.warnings
@@ -64,6 +71,11 @@ class RestSlurmBackend:
     def cluster(self) -> str:
         return self._reader.cluster
 
+    @property
+    def executed(self) -> Counter[str]:
+        """Return the requests sent, and the processes started, so far by kind (`read`, `write`)."""
+        return self._client.executed + (self._commands.executed if self._commands else Counter())
+
     def canonical(self, spec: AllocationSpec, snapshot: Snapshot) -> AllocationSpec:
         return canonical(self._settings, spec, snapshot)
 
@@ -71,7 +83,16 @@ class RestSlurmBackend:
         """Check the version, the cluster's name, and the accounts that everything hangs below. Raises BackendError."""
         document = self._client.read("slurmdb/clusters/")
         names = [str(item.get("name")) for item in items(document, "clusters")]
-        return health(self._settings, _release(document), names, self._reader.tree)
+        found = health(self._settings, _release(document), names, self._reader.tree)
+        return replace(found, warnings=(*found.warnings, *self._beside()))
+
+    def _beside(self) -> list[str]:
+        """Say what is wrong with the commands of this host, which do what slurmrestd cannot."""
+        try:
+            problems = self._commands.check().problems if self._commands else ()
+        except BackendError as error:
+            problems = (str(error),)
+        return [f"{words} (by sacctmgr of this host, for what slurmrestd cannot do)" for words in problems]
 
     def checks(self) -> Mapping[str, Callable[[], Check | datetime]]:
         found: dict[str, Callable[[], Check | datetime]] = {

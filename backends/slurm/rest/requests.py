@@ -56,7 +56,8 @@ ASSOCIATIONS = "slurmdb/associations/"
 # An empty name means all of them: the others would be changed as well.
 NO_BASE_ROW = (
     "slurmrestd cannot end the association of {user} in {account} that is good for all partitions, and leave the "
-    "others. End it by hand: sacctmgr delete user where name={user} account={account} cluster={cluster} partition=''"
+    "others, and this host has no sacctmgr (slurm_bin_path). End it by hand: sacctmgr delete user where name={user} "
+    "account={account} cluster={cluster} partition=''"
 )
 # Fields that hold a name of each kind, or nothing.
 HOLDERS = {
@@ -92,6 +93,11 @@ class Request:
     gone: frozenset[Key] = frozenset()
 
 
+def is_for_commands(action: ClusterAction) -> bool:
+    """Return whether an action has no request, and a command of SLURM."""
+    return isinstance(action, RemovePartition) and not action.partition
+
+
 class RequestBuilder:
     """Turns actions into the requests of one cluster."""
 
@@ -103,9 +109,8 @@ class RequestBuilder:
         if type(action) not in SUPPORTED or (isinstance(action, SetLimits) and action.on_qos):
             raise BackendError(f"slurmrestd has no request for {action.verb}")
         if isinstance(action, RemovePartition) and not action.partition:
-            raise PlanRefused(
-                NO_BASE_ROW.format(user=action.user, account=action.account, cluster=self._cluster)
-            )
+            words = NO_BASE_ROW.format(user=action.user, account=action.account, cluster=self._cluster)
+            raise PlanRefused(words)
         for kind, name in _names(action):
             checked(kind, name)
         if isinstance(action, CreateQos):

@@ -26,19 +26,28 @@ from agent.core.plans import Outcome
 from backends.failure_propagation import FailurePropagation
 from backends.lock import WriteLock
 from backends.slurm.apply import kept_qos, not_empty
+from backends.slurm.backend import SlurmBackend
 from backends.slurm.rest.client import RequestRefused, RestClient
 from backends.slurm.rest.jobs import RestJobs
 from backends.slurm.rest.reader import RestReader
-from backends.slurm.rest.requests import ASSOCIATIONS, Request, RequestBuilder, in_kinds
+from backends.slurm.rest.requests import ASSOCIATIONS, Request, RequestBuilder, in_kinds, is_for_commands
 from backends.slurm.rest.rows import Rows
 
 log = logging.getLogger(__name__)
 
 
 class RestWriter:
-    """Applies actions to one cluster."""
+    """Applies actions to one cluster. `commands`: those of this host, None where it has none."""
 
-    def __init__(self, client: RestClient, reader: RestReader, jobs: RestJobs, lock: WriteLock) -> None:
+    def __init__(
+        self,
+        client: RestClient,
+        reader: RestReader,
+        jobs: RestJobs,
+        lock: WriteLock,
+        commands: SlurmBackend | None,
+    ) -> None:
+        self._commands = commands
         self._client = client
         self._reader = reader
         self._jobs = jobs
@@ -53,8 +62,14 @@ class RestWriter:
         with self._lock:
             batch = _Batch(self._client, self._builder, self._reader, self._lock)
             for group in in_kinds(usable):
-                outcomes += batch.carry_out(group, self._jobs)
+                outcomes += batch.carry_out([a for a in group if not is_for_commands(a)], self._jobs)
+                outcomes += batch.noted(self._by_commands(group))
         return outcomes
+
+    def _by_commands(self, group: Sequence[ClusterAction]) -> Sequence[Outcome]:
+        """Carry out those of one kind that have no request."""
+        actions = [action for action in group if is_for_commands(action)]
+        return self._commands.apply(actions) if actions and self._commands else ()
 
     def lines(self, actions: Sequence[ClusterAction]) -> list[str]:
         """Return the requests as a shell takes them, as far as they are known before the first is sent.
@@ -65,13 +80,19 @@ class RestWriter:
         if not usable:
             return []
         batch = _Batch(self._client, self._builder, self._reader, self._lock)
-        return [line for group in in_kinds(usable) for line in batch.lines(group)]
+        lines: list[str] = []
+        for group in in_kinds(usable):
+            lines += batch.lines([action for action in group if not is_for_commands(action)])
+            if self._commands:
+                lines += self._commands.commands([action for action in group if is_for_commands(action)])
+        return lines
 
     def _checked(self, actions: Sequence[ClusterAction]) -> tuple[list[ClusterAction], list[Outcome]]:
         usable, refused = [], []
         for action in dict.fromkeys(actions):
             try:
-                self._builder.check(action)
+                if self._commands is None or not is_for_commands(action):
+                    self._builder.check(action)
                 usable.append(action)
             except (PlanRefused, BackendError) as error:
                 refused.append(Outcome(action, error))
@@ -94,6 +115,8 @@ class _Batch:
 
     def carry_out(self, group: Sequence[ClusterAction], jobs: RestJobs) -> Iterator[Outcome]:
         """Yield the outcomes of actions of one kind."""
+        if not group:
+            return
         possible: list[ClusterAction] = []
         made = frozenset(account.name for action in group for account in action.new_accounts())
         for action in group:
@@ -101,9 +124,9 @@ class _Batch:
             if error is None:
                 possible.append(action)
             else:
-                yield from self._noted([Outcome(action, error)])
+                yield from self.noted([Outcome(action, error)])
         if isinstance(group[0], CancelJobs):
-            yield from self._noted(jobs.cancel(only(CancelJobs, possible)))
+            yield from self.noted(jobs.cancel(only(CancelJobs, possible)))
             return
         asked: set[ClusterAction] = set()
         for request in self._builder.requests(self._new(possible), self._rows):
@@ -155,7 +178,7 @@ class _Batch:
         )
         left = [action for action in request.actions if action not in stopped]
         stopped |= kept_qos(left, self._reader.users_of_qos)
-        yield from self._noted([Outcome(action, error) for action, error in stopped.items()])
+        yield from self.noted([Outcome(action, error) for action, error in stopped.items()])
         left = [action for action in request.actions if action not in stopped]
         for rest in self._builder.requests(left, self._rows) if stopped else [request]:
             yield from self._run(rest)
@@ -179,12 +202,12 @@ class _Batch:
         ):
             line = self._client.line(request.method, request.path, request.params, request.body)
             duration_s = time.monotonic() - started_s
-            yield from self._noted([Outcome(a, error, (line,), duration_s) for a in request.actions])
+            yield from self.noted([Outcome(a, error, (line,), duration_s) for a in request.actions])
             return
         log.warning("%s; trying its %d actions one by one", error, len(request.actions))
         for action in request.actions:
             if stopped := self._failures.error_for(action):
-                yield from self._noted([Outcome(action, stopped)])
+                yield from self.noted([Outcome(action, stopped)])
                 continue
             for single in self._builder.requests([action], self._rows):
                 yield from self._run(single)
@@ -203,7 +226,7 @@ class _Batch:
         kept = {key: row for key, row in self._rows.by_key.items() if key not in request.gone}
         self._rows = Rows({**kept, **{row.key: row for row in request.rows}})
 
-    def _noted(self, outcomes: Sequence[Outcome] | Iterator[Outcome]) -> Iterator[Outcome]:
+    def noted(self, outcomes: Sequence[Outcome] | Iterator[Outcome]) -> Iterator[Outcome]:
         for outcome in outcomes:
             self._failures.note(outcome)
             yield outcome

@@ -30,12 +30,6 @@ CASES: list[tuple[Keys, str, str, Keys]] = [
         {"backend_settings": REST},
     ),
     (
-        {"backend_settings": {**REST, "command_prefix": ["docker"], "slurm_bin_path": "/opt"}},
-        "backend_settings",
-        "command_prefix, slurm_bin_path have no effect: with `execution_mode: rest`",
-        {"backend_settings.execution_mode": "cli", "backend_settings.rest_api": None},
-    ),
-    (
         {"backend_settings": changed(REST, "rest_api.token_env", "X"), "backend_settings.rest_api.token_file": "/t"},
         "backend_settings.rest_api.token_env",
         "`token_file` comes first",

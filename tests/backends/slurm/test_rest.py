@@ -42,7 +42,7 @@ from rig.site import configuration, site_of
 from simulator.server.waldur import SimulatedWaldur
 from simulator.world.seed import Scenario
 from tests.backends import emulator_rest
-from tests.backends.conftest import EVERY_SLURMRESTD, Connect
+from tests.backends.conftest import EVERY_SLURMRESTD, NO_COMMANDS, Connect
 
 Access = dict[str, str]
 # 24.11 takes no partition of anybody's default account away.
@@ -78,6 +78,7 @@ def site(
     waldur: SimulatedWaldur, folder: Path, access: Access, *, limit_cuts: str = "hold", **settings: Any
 ) -> Site:
     rest = {"execution_mode": "rest", "cluster_name": "test", "rest_api": access}
+    rest["slurm_bin_path"] = NO_COMMANDS
     backend = {**rest, "enable_user_homedir_account_creation": False, **settings}
     # What is used of limits slurmrestd does not report: every cut would be held.
     return site_of(configuration(waldur, folder, backend=backend, policy={"limit_cuts": limit_cuts}))

@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: MIT
+"""What slurmrestd cannot do is done by sacctmgr, where the agent's host has it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from agent.core.actions import AddMember, CreateAccount
+from agent.core.association_actions import RemovePartition
+from agent.core.model import Part
+from agent.core.periodic import DesiredSettings
+from agent.core.periodic_actions import ResetRawUsage, SetFairshare
+from backends.base import Scope
+from backends.slurm.schema import NO_RESET
+from rig.slurmrestd import Slurmrestd
+from tests.backends.conftest import Connect, by_rest
+
+TREE = Scope(frozenset({Part.ACCOUNTS, Part.ASSOCIATIONS}))
+RESET = DesiredSettings(account="s_reset", resets_usage=True)
+
+
+@pytest.fixture
+def beside(real_slurmrestd: Slurmrestd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Connect:
+    """Backends of a host with slurmrestd and the commands of the same cluster."""
+    cluster = real_slurmrestd.cluster
+    monkeypatch.setenv("SLURM_CONF", cluster.env["SLURM_CONF"])
+    return by_rest(real_slurmrestd.access, tmp_path, str(cluster.bin_path))
+
+
+def test_raw_usage_is_reset_by_sacctmgr(beside: Connect, real_slurmrestd: Slurmrestd) -> None:
+    backend = beside()
+    assert backend.apply([CreateAccount(account="s_reset", parent="root")])[0].done
+    assert backend.periodic.cannot(RESET) == ""
+    before = backend.executed["write"]
+    share, reset = backend.periodic.apply(
+        [SetFairshare(account="s_reset", after=7), ResetRawUsage(account="s_reset")]
+    )
+    assert (share.error, reset.error) == (None, None)
+    assert reset.commands[0].endswith("where name=s_reset cluster=test set RawUsage=0")
+    assert backend.executed["write"] == before + 2
+    assert backend.check().problems == backend.check().warnings == ()
+
+
+def test_another_cluster_is_not_taken_for_the_one_of_slurmrestd(
+    beside: Connect, real_slurmrestd: Slurmrestd
+) -> None:
+    """sacctmgr says that there was nothing to do where it knows no such account."""
+    backend = beside()
+    (outcome,) = backend.periodic.apply([ResetRawUsage(account="s_nowhere")])
+    assert "lead to the same cluster" in str(outcome.error)
+
+
+def test_without_sacctmgr_a_reset_is_refused_as_before(real_slurmrestd: Slurmrestd, tmp_path: Path) -> None:
+    backend = by_rest(real_slurmrestd.access, tmp_path)()
+    assert backend.periodic.cannot(RESET).startswith(NO_RESET)
+
+
+def test_the_association_of_all_partitions_is_ended_by_sacctmgr(beside: Connect) -> None:
+    backend = beside(enforce_offering_partitions=True)
+    made = [
+        CreateAccount(account="s_home", parent="root"),
+        CreateAccount(account="s_base", parent="root"),
+        *(AddMember(account=name, user="nina") for name in ("s_home", "s_base")),
+        AddMember(account="s_base", user="nina", partitions=("main",)),
+    ]
+    for each in made:
+        assert backend.apply([each])[0].done
+    removal = [RemovePartition(account="s_base", user="nina", partition="")]
+    (line,) = backend.commands(removal)
+    assert line.endswith("remove user where name=nina account=s_base partition= cluster=test")
+    assert [outcome.error for outcome in backend.apply(removal)] == [None]
+    assert {row.partition for row in backend.observe(TREE).rows_of("s_base", "nina")} == {"main"}
