@@ -122,8 +122,9 @@ class RestAccounting:
         for piece in range(number):
             yield start + (end - start) * piece // number, start + (end - start) * (piece + 1) // number
 
+    # A bare number is no time before v0.0.42.
     def _params(self, start: int, end: int, flags: Sequence[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
-        return (("cluster", self._cluster), ("start_time", str(start)), ("end_time", str(end)), *flags)
+        return (("cluster", self._cluster), ("start_time", f"uts{start}"), ("end_time", f"uts{end}"), *flags)
 
 
 def _cut_of(ids: Collection[str]) -> tuple[tuple[str, str], ...]:
