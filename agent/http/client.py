@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
+from requests import PreparedRequest, Request
 from requests.exceptions import ChunkedEncodingError, ConnectionError, Timeout
 from urllib3.exceptions import (
     ConnectTimeoutError,
@@ -206,16 +207,21 @@ class HttpClient:
             log.warning("%s %s: %s; asked again, attempt %d", method, place, reason, attempt + 1)
             time.sleep(wait_s)
 
+    def _prepared(self, method: str, url: str, *, headers: Mapping[str, str], **body: Any) -> PreparedRequest:
+        """Return the request that `Session.request` makes, which takes longer: it merges all settings once more."""
+        session = self._session
+        both = {**session.headers, **headers}
+        return Request(method, url, headers=both, cookies=session.cookies, **body).prepare()
+
     def _take(self, method: str, url: str, **options: Any) -> Answer:
         """Send a request once, and read its answer within the bounds; an error page that is too large is cut. Raises
         AnswerTooLong, and the errors of requests and urllib3.
         """
         content, most = bytearray(), self._bounds.answer_bytes
         try:
-            with self._session.request(
-                method,
-                url,
-                **options,
+            with self._session.send(
+                self._prepared(method, url, **options),
+                proxies=self._session.proxies,
                 timeout=(min(self._timeouts.connect_s, self._timeouts.read_s), self._timeouts.read_s),
                 stream=True,
             ) as got:
