@@ -29,7 +29,7 @@ from agent.core.actions import (
     SetLimits,
     SetQos,
 )
-from agent.core.errors import BackendError, NotEmpty, PlanRefused, SiteAgentError
+from agent.core.errors import BackendError, BackendUnavailable, NotEmpty, PlanRefused, SiteAgentError
 from agent.core.model import AccountSpec, AllocationSpec, Part, RequestedState, Snapshot
 from agent.core.periods import Month
 from agent.core.plans import Outcome
@@ -109,6 +109,8 @@ class Subject:
 
     # Makes a backend of the same cluster each time, with these `backend_settings`.
     connect: Callable[..., Backend]
+    # Makes one whose cluster does not answer.
+    away: Callable[[], Backend]
     # The name of a limit that it keeps.
     limit: str = "cpu"
     # Makes one whose `check` finds problems.
@@ -162,6 +164,11 @@ def done(outcomes: Sequence[Outcome]) -> None:
     assert [(o.action.render(), str(o.error)) for o in outcomes if o.error] == []
 
 
+def became(outcomes: Sequence[Outcome]) -> dict[str, str]:
+    """Return what became of each action, for a failure to show: the name of its error, or `done`."""
+    return {o.action.render(): type(o.error).__name__ if o.error else "done" for o in outcomes}
+
+
 def users(snapshot: Snapshot, *names: str) -> list[set[str]]:
     return [set(snapshot.users_of(name)) for name in names]
 
@@ -205,6 +212,23 @@ class BackendContract:
         assert backend.observe() == before
 
     # Reading --------------------------------------------------------------------------------------
+
+    def test_unknown_is_never_absent(self, subject: Subject) -> None:
+        """A cluster that does not answer is no empty one: each read raises, and no action counts as done."""
+        away = subject.away()
+        for scope in (Scope(), TREE, Scope(BULK_PARTS, frozenset({"a_in"}))):
+            with pytest.raises(BackendUnavailable):
+                away.observe(scope)
+        if isinstance(away, UsageReader):
+            with pytest.raises(BackendUnavailable):
+                require_whole(away.usage(UsageQuery(Month.of(datetime.now(UTC)))))
+        try:
+            outcomes = away.apply(
+                [new("a_away"), leave("a_in", "ann"), DeleteAccount(account="a_in", parent=PROJECT)]
+            )
+        except BackendUnavailable:
+            return
+        assert set(became(outcomes).values()) == {"BackendUnavailable"}, became(outcomes)
 
     def test_an_empty_cluster_is_read_whole(self, subject: Subject) -> None:
         empty = subject.connect()
@@ -505,7 +529,7 @@ class BackendContract:
             DeleteAccount(account="a_many0", parent=PROJECT),
         ]
         outcomes = backend.apply(deletions)
-        assert {type(o.error) for o in outcomes} == {NotEmpty}
+        assert became(outcomes) == {each.render(): "NotEmpty" for each in deletions}
         assert backend.observe(TREE) == before
 
     # The truth about each action ------------------------------------------------------------------
@@ -522,7 +546,7 @@ class BackendContract:
         before = backend.observe()
         outcomes = backend.apply([*bad, *good])
         wanted = {**dict.fromkeys(good, True), **dict.fromkeys(bad, False)}
-        assert {o.action: o.done for o in outcomes} == wanted
+        assert {o.action: o.done for o in outcomes} == wanted, became(outcomes)
         assert len(outcomes) == len(wanted)
         assert {type(o.error) for o in outcomes if o.error} == subject.errors
         observed = backend.observe()
@@ -540,7 +564,7 @@ class BackendContract:
         wanted = [new("a_child1"), new("a_child2")]
         orphan = new("a_orphan", "nosuch")
         outcomes = backend.apply([*wanted, orphan])
-        assert [o.action for o in outcomes if o.error] == [orphan]
+        assert [o.action for o in outcomes if o.error] == [orphan], became(outcomes)
         assert {"a_child1", "a_child2"} <= backend.observe(TREE).accounts.keys()
 
     # Cost -----------------------------------------------------------------------------------------
@@ -558,4 +582,4 @@ class BackendContract:
         outcomes = backend.apply(actions)
         if subject.writes:
             assert backend.executed["write"] == before + subject.writes.many[what]
-        assert all(o.done or isinstance(o.error, PlanRefused) for o in outcomes)
+        done([o for o in outcomes if not isinstance(o.error, PlanRefused)])

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from collections.abc import Callable
 from dataclasses import replace
@@ -33,9 +34,11 @@ from backends.testing.memory import MemoryBackend, MemoryCluster, empty_cluster,
 from rig import job_rows
 from rig.job_rows import JobRow
 from rig.parts import GENERATIONS, SLURM_SUITES
+from rig.processes import free_ports
 from rig.slurm_cluster import SlurmCluster
 from simulator.mam.install import StandIn
-from tests.backends.conftest import by_commands, by_rest
+from tests.backends.conftest import by_commands, by_rest, on_stand_in
+from tests.backends.slurm.stand_in import OUTAGES
 
 Connect = Callable[..., Backend]
 Use = Callable[[str, str], None]
@@ -58,11 +61,39 @@ def emulated(programs: Path, account: str, user: str) -> None:
     )  # fmt: skip
 
 
+def without_server(folder: Path) -> str:
+    """A folder of SLURM's commands that say what the real ones say while slurmdbd is away."""
+    for name in ("sacctmgr", "sacct", "squeue", "sreport"):
+        (folder / name).write_text(f"#!/bin/sh\necho '{OUTAGES[0]}' >&2\nexit 1\n")
+        (folder / name).chmod(0o755)
+    return str(folder)
+
+
+def without_slurmdbd(cluster: SlurmCluster, connect: Connect, folder: Path) -> Callable[[], Backend]:
+    """Make backends of the cluster's own commands that look for slurmdbd where none is; where those are in a root of
+    their own, and read its configuration, of stand-ins.
+    """
+    if cluster.root is not None:
+        return partial(connect, slurm_bin_path=without_server(folder))
+    conf = folder / "slurm.conf"
+    text = Path(cluster.env["SLURM_CONF"]).read_text()
+    port = f"AccountingStoragePort={free_ports(1)[0]}"
+    conf.write_text(re.sub("(?m)^AccountingStoragePort=.*", port, text))
+    return partial(connect, command_prefix=["env", f"SLURM_CONF={conf}"])
+
+
 def slurm(
-    connect: Connect, writes: Writes, use: Use | None, *, cluster: str = "test", reads: int = 3
+    connect: Connect,
+    away: Callable[[], Backend],
+    writes: Writes,
+    use: Use | None,
+    *,
+    cluster: str = "test",
+    reads: int = 3,
 ) -> Subject:
     return Subject(
         connect=connect,
+        away=away,
         use=use,
         unhealthy=lambda: connect(default_account="gone", root_account="root"),
         cluster=cluster,
@@ -117,7 +148,7 @@ def slurm_writes(tree: int) -> Writes:
     return Writes(tree=tree, joins=2, alike=2, deletions=2, many=many)
 
 
-def moab(connect: Connect, unhealthy: Callable[[], Backend], mam: StandIn) -> Subject:
+def moab(connect: Connect, unhealthy: Callable[[], Backend], mam: StandIn, silent: StandIn) -> Subject:
     """On a MAM that refuses the account `a_orphan`. It is asked name by name."""
     many = {
         "nothing": 0,
@@ -129,6 +160,7 @@ def moab(connect: Connect, unhealthy: Callable[[], Backend], mam: StandIn) -> Su
     }
     return Subject(
         connect=connect,
+        away=lambda: on_stand_in(silent),
         unhealthy=unhealthy,
         use=lambda account, user: mam.charge(account, user, "12.75", datetime.now(UTC)),
         powers=frozenset({"usage"}),
@@ -184,8 +216,14 @@ def memory() -> Subject:
         users = cluster.counted.setdefault(str(Month.of(datetime.now(UTC))), {}).setdefault(account, {})
         users[user] = {"cpu": users.get(user, {}).get("cpu", 0) + 3600}
 
+    def away() -> Backend:
+        backend = MemoryBackend(slurm_settings(), on=cluster)
+        backend.outage = lambda _: True
+        return backend
+
     return slurm(
         lambda **settings: MemoryBackend(slurm_settings(**settings), on=cluster),
+        away,
         Writes(tree=6, joins=8, alike=4, deletions=3, many=many),
         use,
         cluster="memory",
@@ -193,12 +231,12 @@ def memory() -> Subject:
     )
 
 
-def rest(connect: Connect, use: Use, *, asks: bool) -> Subject:
+def rest(connect: Connect, away: Callable[[], Backend], use: Use, *, asks: bool) -> Subject:
     """`asks`: the first request asks for the version. Each account that goes needs a request of its own: its record
     belongs to all clusters.
     """
     kinds = slurm_writes(tree=6)
-    subject = slurm(connect, replace(kinds, deletions=5), use, reads=2 + asks)
+    subject = slurm(connect, away, replace(kinds, deletions=5), use, reads=2 + asks)
     errors = frozenset({RequestRefused, PlanRefused, NotEmpty})
     # Without the settings that `rest` refuses.
     return replace(subject, errors=errors, settings=subject.settings[:2])
@@ -219,6 +257,7 @@ KINDS = [
 @pytest.fixture(scope="module", params=KINDS)
 def subject(request: pytest.FixtureRequest) -> Subject:
     product, _, server = request.param.partition("@")
+    folder = request.getfixturevalue("tmp_path_factory").mktemp("away")
     match product:
         case "slurm":
             cluster = request.getfixturevalue("slurm_clusters")(server)
@@ -229,11 +268,14 @@ def subject(request: pytest.FixtureRequest) -> Subject:
             )
             # One command asks, one loads.
             reads = 3 + cluster.refused_reads
-            return slurm(connect, slurm_writes(tree=2), partial(ran, cluster), reads=reads)
+            away = without_slurmdbd(cluster, connect, folder)
+            return slurm(connect, away, slurm_writes(tree=2), partial(ran, cluster), reads=reads)
         case "slurm-emulator":
             # Asked for places, lineages and default associations first, which it does not know.
             use = partial(emulated, request.getfixturevalue("quick_emulator"))
-            return slurm(request.getfixturevalue("on_emulator"), slurm_writes(tree=6), use, reads=6)
+            on_emulator = request.getfixturevalue("on_emulator")
+            away = partial(on_emulator, slurm_bin_path=without_server(folder))
+            return slurm(on_emulator, away, slurm_writes(tree=6), use, reads=6)
         case "slurmrestd":
             server, _, version = server.partition(" ")
             access = {**request.getfixturevalue("slurmrestds")(server), "api_version": version}
@@ -245,11 +287,14 @@ def subject(request: pytest.FixtureRequest) -> Subject:
                 if is_real
                 else partial(emulated, request.getfixturevalue("quick_emulator"))
             )
-            connect = by_rest(access, request.getfixturevalue("tmp_path_factory").mktemp("state"))
-            return rest(connect, use, asks=not version)
+            state = request.getfixturevalue("tmp_path_factory").mktemp("state")
+            closed = {**access, "url": f"http://127.0.0.1:{free_ports(1)[0]}"}
+            return rest(by_rest(access, state), by_rest(closed, state), use, asks=not version)
         case "moab":
             kinds = [request.getfixturevalue(name) for name in ("on_moab", "on_closed_moab", "mam")]
-            return moab(*kinds)
+            silent = StandIn(folder)
+            silent.faults({"needle": "mam-", "code": 1, "stderr": "no server\n"})
+            return moab(*kinds, silent)
         case _:
             return memory()
 

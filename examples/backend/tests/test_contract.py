@@ -21,6 +21,7 @@ def subject(tmp_path_factory: pytest.TempPathFactory) -> Subject:
     connect().create()
     return Subject(
         connect=connect,
+        away=lambda: connect(file=folder / "missing.json"),
         unhealthy=lambda: connect(file=folder / "missing.json"),
         cluster="cluster",
         product="file cluster",
