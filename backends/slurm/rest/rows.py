@@ -103,11 +103,13 @@ class Rows:
         """Return the accounts, associations, default accounts and limits of users. `with_inherited_qos`: the QoS that
         count for members. What equals the account's may be their own; SLURM does not show the difference.
         """
-        accounts, found, defaults, user_limits, member_qos = {}, set(), {}, {}, {}
+        accounts, found, defaults, user_limits, member_qos, closed = {}, set(), {}, {}, {}, set()
         for row in self.by_key.values():
             if row.user:
                 place = Association(row.account, row.user, fold(row.partition))
                 found.add(place)
+                if row.submit_limit == 0:
+                    closed.add(place)
                 if with_inherited_qos and row.counted_qos:
                     member_qos[place] = row.counted_qos
                 elif row.qos or row.default_qos:
@@ -133,6 +135,7 @@ class Rows:
             default_accounts=defaults,
             user_limits=user_limits,
             member_qos=member_qos,
+            closed=frozenset(closed),
             complete=frozenset(parts),
         )
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from agent.core.actions import (
     CancelJobs,
@@ -21,12 +21,14 @@ from agent.core.actions import (
     SetUserLimits,
     only,
 )
+from agent.core.association_actions import RemovePartition
 from agent.core.errors import BackendError, BackendUnavailable, PlanRefused, SiteAgentError
 from agent.core.plans import Outcome
 from backends.failure_propagation import FailurePropagation
 from backends.lock import WriteLock
 from backends.slurm.apply import kept_qos, not_empty
 from backends.slurm.backend import SlurmBackend
+from backends.slurm.detour import REFUSAL
 from backends.slurm.rest.client import RequestRefused, RestClient
 from backends.slurm.rest.jobs import RestJobs
 from backends.slurm.rest.reader import RestReader
@@ -62,14 +64,18 @@ class RestWriter:
         with self._lock:
             batch = _Batch(self._client, self._builder, self._reader, self._lock)
             for group in in_kinds(usable):
-                outcomes += batch.carry_out([a for a in group if not is_for_commands(a)], self._jobs)
-                outcomes += batch.noted(self._by_commands(group))
+                done = list(batch.carry_out([a for a in group if not is_for_commands(a)], self._jobs))
+                refused = {outcome.action for outcome in done if self._commands and _needs_detour(outcome)}
+                outcomes += (outcome for outcome in done if outcome.action not in refused)
+                outcomes += batch.noted(
+                    self._by_commands(a for a in group if is_for_commands(a) or a in refused)
+                )
         return outcomes
 
-    def _by_commands(self, group: Sequence[ClusterAction]) -> Sequence[Outcome]:
-        """Carry out those of one kind that have no request."""
-        actions = [action for action in group if is_for_commands(action)]
-        return self._commands.apply(actions) if actions and self._commands else ()
+    def _by_commands(self, actions: Iterable[ClusterAction]) -> Sequence[Outcome]:
+        """Carry out what has no request, or was refused where commands have a way around."""
+        some = list(actions)
+        return self._commands.apply(some) if some and self._commands else ()
 
     def lines(self, actions: Sequence[ClusterAction]) -> list[str]:
         """Return the requests as a shell takes them, as far as they are known before the first is sent.
@@ -97,6 +103,13 @@ class RestWriter:
             except (PlanRefused, BackendError) as error:
                 refused.append(Outcome(action, error))
         return usable, refused
+
+
+def _needs_detour(outcome: Outcome) -> bool:
+    """Return whether a partition of a default account was not taken (24.11), which `backends.slurm.detour` does."""
+    action, error = outcome.action, outcome.error
+    is_of_default = isinstance(action, RemovePartition) and action.is_default
+    return is_of_default and isinstance(error, RequestRefused) and REFUSAL in str(error)
 
 
 class _Batch:

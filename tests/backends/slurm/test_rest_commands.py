@@ -72,3 +72,25 @@ def test_the_association_of_all_partitions_is_ended_by_sacctmgr(beside: Connect)
     assert line.endswith("remove user where name=nina account=s_base partition= cluster=test")
     assert [outcome.error for outcome in backend.apply(removal)] == [None]
     assert {row.partition for row in backend.observe(TREE).rows_of("s_base", "nina")} == {"main"}
+
+
+def test_a_partition_of_a_default_account_is_taken_on_every_generation(beside: Connect) -> None:
+    """24.11 refuses it by requests, and goes another way by commands."""
+    backend = beside(enforce_offering_partitions=True)
+    made = [
+        CreateAccount(account="s_top", parent="root"),
+        CreateAccount(account="s_parts", parent="s_top"),
+        AddMember(account="s_parts", user="lina", partitions=("main", "gpu")),
+    ]
+    for each in made:
+        assert backend.apply([each])[0].done
+    for _ in range(2):  # which of them is the default one is SLURM's to say
+        rows = {row.partition for row in backend.observe(TREE).rows_of("s_parts", "lina")}
+        for partition in sorted(rows):
+            removal = RemovePartition(account="s_parts", user="lina", partition=partition, is_default=True)
+            assert [outcome.error for outcome in backend.apply([removal])] == [None]
+            seen = backend.observe(TREE)
+            assert {row.partition for row in seen.rows_of("s_parts", "lina")} == rows - {partition}
+            assert seen.default_accounts["lina"] == "s_parts"
+            assert not seen.users_of("s_top") and not seen.closed
+            assert backend.apply([made[-1]])[0].done
