@@ -92,9 +92,7 @@ def _commands() -> Iterable[Target]:
     ):
         samples = [path.read_text() for path in sorted(TRANSCRIPTS.glob(f"*/{name}.txt"))]
         yield Target(f"slurm {name}", samples, read, refuses)
-    yield Target(
-        "slurm names", ["c1|\nc2|\n"], lambda text: parse.names("sacctmgr list cluster", text), refuses
-    )
+    yield Target("slurm clusters", ["c1|9728\nc2|0\n"], parse.clusters, refuses)
     yield Target("sacct", [SACCT], _sacct, refuses)
     yield Target("sreport", [SREPORT], lambda text: sreport._sums(text.split("\n")), refuses)
     readers = (

@@ -628,3 +628,5 @@ class Health:
     problems: tuple[str, ...] = ()
     # They do not stop it.
     warnings: tuple[str, ...] = ()
+    # Releases of the cluster's programs, what of them is used, and what newer ones would bring; empty where unknown.
+    release: str = ""

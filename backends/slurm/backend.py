@@ -3,12 +3,15 @@
 
 from __future__ import annotations
 
+import logging
 import shlex
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 
 from agent.core.actions import ClusterAction
 from agent.core.checks import Check
+from agent.core.errors import CommandFailed
 from agent.core.model import AllocationSpec, Health, Part, Snapshot
 from agent.core.periodic_actions import ResetRawUsage, SetFairshare, SetPeriodicLimits
 from agent.core.plans import Outcome
@@ -16,7 +19,7 @@ from agent.core.usage import FinalisedUsage
 from backends.base import BackendContext, PeriodicKeeper, Scope, UsageCount
 from backends.lock import WriteLock
 from backends.process import Runner
-from backends.slurm import checks, parse
+from backends.slurm import checks, parse, releases
 from backends.slurm.apply import Writer
 from backends.slurm.canonical import canonical
 from backends.slurm.commands import CommandBuilder
@@ -32,6 +35,8 @@ from backends.slurm.schema import SlurmSettings
 from backends.slurm.sreport import Rollup
 from backends.slurm.usage import ENDS_KNOWN_AFTER_S, Accounting
 from backends.zones import Zones
+
+log = logging.getLogger(__name__)
 
 # One slurmdbd keeps the trees of all clusters, and is what makes them slow.
 COSTS_OF = "slurmdbd"
@@ -127,11 +132,22 @@ class SlurmBackend:
     def check(self) -> Health:
         """Check the version, the cluster's name, and the accounts that everything hangs below. Raises BackendError."""
         read = self._programs.sacctmgr_read
-        version = output(self._runner.read((self._programs.sacctmgr, "--version"))).split()[-1:]
-        names = parse.names(
-            "sacctmgr list cluster", output(self._runner.read((*read, "list", "cluster", "format=cluster")))
-        )
-        return health(self._settings, "".join(version), names, self._tree)
+        clusters = parse.clusters(output(self._runner.read((*read, "list", "cluster", "format=cluster,rpc"))))
+        programs = self._releases()
+        found = health(self._settings, programs["slurmdbd"], clusters, self._tree)
+        if found.problems:
+            return found
+        programs["slurmctld"] = releases.of_protocol(clusters.get(self.cluster, 0))
+        return replace(found, release=releases.described(programs, self._reader.tree_way))
+
+    def _releases(self) -> dict[str, str]:
+        """Return the releases of slurmdbd and sacctmgr. slurm-emulator shows no configuration: it is both."""
+        try:
+            return releases.versions(output(self._runner.read((self._programs.sacctmgr, "show", "config"))))
+        except CommandFailed as error:
+            log.debug("sacctmgr does not show slurmdbd's release: %s", error)
+        said = output(self._runner.read((self._programs.sacctmgr, "--version")))
+        return {"slurmdbd": "".join(said.split()[-1:])}
 
     def checks(self) -> Mapping[str, Callable[[], Check | datetime]]:
         own = {DEFAULT_ACCOUNT: lambda: default_account(self._settings, self._tree())}

@@ -347,9 +347,12 @@ def job_counts(stdout: str) -> Counter[tuple[str, str]]:
     return Counter((fold(account), fold(user)) for account, user in rows("squeue", stdout, 2))
 
 
-def names(command: str, stdout: str) -> tuple[str, ...]:
-    """Parse a list of one column (`list cluster`, `show qos`), which has no separator. Raises ParseError."""
-    return tuple(line.split("|")[0].strip() for line in lines(command, stdout))
+def clusters(stdout: str) -> dict[str, int]:
+    """Parse `list cluster format=cluster,rpc`: each with the protocol of its slurmctld, 0 where none has registered
+    yet. Raises ParseError.
+    """
+    found = rows("sacctmgr list cluster", stdout, 2)
+    return {name: int(protocol) if protocol.isdecimal() else 0 for name, protocol in found}
 
 
 def limit_usage(stdout: str, cluster: str = "") -> dict[str, dict[str, int]]:

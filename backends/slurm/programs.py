@@ -46,7 +46,7 @@ LEFT_OUT = re.compile(
 # No connection came about: whatever else is said, nothing was asked, so nothing was refused.
 NO_CONNECTION = re.compile(
     r"connection refused|persistent connection (?:init|to)|no response to persist_?init|sending persist_?init msg|"
-    r"talking to the database|unable to contact|unable to connect to database",
+    r"talking to the database|unable to contact|unable to connect to database|incompatible versions of client",
     re.IGNORECASE,
 )
 OUTAGE = re.compile(

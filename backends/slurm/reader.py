@@ -65,6 +65,14 @@ class Reader:
     def cluster(self) -> str:
         return self._settings.cluster_name or self.seen_cluster or "default"
 
+    @property
+    def tree_way(self) -> str:
+        """How this cluster's tree is read, after it was."""
+        if not self._places:
+            return "the tree is read by the parent of each account (parentname)"
+        is_placed = self._places[0] == parse.PLACED_COLUMNS
+        return f"the tree is read by {'places (lft, rgt)' if is_placed else 'paths (lineage)'} with WOPInfo"
+
     def observe(self, scope: Scope = Scope()) -> Snapshot:
         """Read the parts of the scope, one command each, all at once: a read is 180 ms of waiting and 4 ms of work
         (22.05). Raises BackendError.

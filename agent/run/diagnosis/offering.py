@@ -286,6 +286,8 @@ def _health(name: str, site: Site) -> Iterator[Check]:
         yield warning(name, said, "write it into backend_settings")
     if not health.problems:
         yield ok(name, f"{health.cluster} answers, version {health.version or 'unknown'}")
+    if health.release:
+        yield ok("release", health.release)
 
 
 def _tres(site: Site) -> Iterator[Check]:

@@ -14,6 +14,7 @@ from agent.core.errors import BackendError
 from agent.core.model import AllocationSpec, Health, Snapshot
 from backends.base import BackendContext, PeriodicKeeper
 from backends.lock import WriteLock
+from backends.slurm import releases
 from backends.slurm.backend import SlurmBackend
 from backends.slurm.canonical import canonical
 from backends.slurm.emulator import EmulatorSettings
@@ -82,9 +83,19 @@ class RestSlurmBackend:
     def check(self) -> Health:
         """Check the version, the cluster's name, and the accounts that everything hangs below. Raises BackendError."""
         document = self._client.read("slurmdb/clusters/")
-        names = [str(item.get("name")) for item in items(document, "clusters")]
-        found = health(self._settings, _release(document), names, self._reader.tree)
-        return replace(found, warnings=(*found.warnings, *self._beside()))
+        clusters = {str(item.get("name")): item.get("rpc_version") for item in items(document, "clusters")}
+        found = health(self._settings, _release(document), clusters, self._reader.tree)
+        protocol = clusters.get(self.cluster)
+        programs = {
+            "slurmrestd": found.version,
+            "slurmctld": releases.of_protocol(protocol if isinstance(protocol, int) else 0),
+        }
+        used = f"requests are those of {self._client.version}"
+        return replace(
+            found,
+            warnings=(*found.warnings, *self._beside()),
+            release=releases.described(programs, used),
+        )
 
     def _beside(self) -> list[str]:
         """Say what is wrong with the commands of this host, which do what slurmrestd cannot."""

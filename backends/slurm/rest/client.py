@@ -111,6 +111,11 @@ class RestClient:
             words += ["--json", json.dumps(body, separators=(",", ":"))]
         return shlex.join([*words, self._client.target(self._versioned(path), params)])
 
+    @property
+    def version(self) -> str:
+        """The version that requests name, empty until it was asked for."""
+        return self._version
+
     def _versioned(self, path: str) -> str:
         if path == DESCRIPTION:
             return path

@@ -96,8 +96,8 @@ flags = {
     "scontrol": ["--all", "--oneliner"],
     "sacct": ["--allusers", "--allocations", "--noheader", "--parsable2", "--noconvert"],
 }
-if words == ["--version"]:
-    end(0, "slurm-wlm 22.05.8\n")
+if words == ["show", "config"]:
+    end(0, "SLURM_VERSION          = 22.05.8\n\nSLURMDBD_VERSION       = 22.05.8\n")
 if words[: len(flags[program])] != flags[program] or any(word == "" for word in words):
     end(64, stderr=f"stand-in: unexpected options: {line}\n")
 rest = words[len(flags[program]) :]
@@ -134,7 +134,7 @@ READS = {
     "user": "root|root\n",
     "tres": "cpu|\nmem|\ngres|gpu\n",
     "qos": "normal||Normal QOS default\n",
-    "cluster": "c1\n",
+    "cluster": "c1|9728\n",
 }
 
 

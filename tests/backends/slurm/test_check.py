@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -55,7 +56,7 @@ CHECKS: dict[str, tuple[dict[str, Any], Health]] = {
 @pytest.mark.parametrize("what", CHECKS)
 def test_check(node: HeadNode, what: str) -> None:
     settings, health = CHECKS[what]
-    assert node.backend(settings).check() == health
+    assert replace(node.backend(settings).check(), release="") == health
 
 
 def test_check_raises_where_nothing_can_be_known_now(node: HeadNode) -> None:

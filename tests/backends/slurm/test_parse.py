@@ -91,10 +91,9 @@ def test_tres_have_a_kind_and_some_a_name(version: str) -> None:
     assert not any(name.endswith("/") or "|" in name for name in names)
 
 
-@pytest.mark.parametrize("version", VERSIONS)
-@pytest.mark.parametrize(("file", "names"), [("qos", ("normal", "fast")), ("cluster", ("test",))])
-def test_lists_of_one_column_have_no_separator(version: str, file: str, names: tuple[str, ...]) -> None:
-    assert parse.names(file, transcript(version, file)) == names
+@pytest.mark.parametrize(("version", "protocol"), [("22.05", 9728), ("26.05", 11520)])
+def test_clusters_have_the_protocol_of_their_slurmctld(version: str, protocol: int) -> None:
+    assert parse.clusters(transcript(version, "cluster")) == {"test": protocol}
 
 
 def test_active_jobs_are_counted_by_account_and_user() -> None:
@@ -116,7 +115,7 @@ PARSERS = {
     "assoc": parse.associations,
     "user": parse.default_accounts,
     "tres": parse.tres_names,
-    "qos": lambda text: parse.names("qos", text),
+    "cluster": parse.clusters,
     "squeue": parse.job_counts,
 }
 

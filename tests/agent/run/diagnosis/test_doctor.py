@@ -52,6 +52,7 @@ def test_all_is_well_with_an_offering_but_a_name_of_a_component(site: Site) -> N
         "orders",
         "clock of Waldur",
         "cluster (slurm)",
+        "release",
         "TRES",
         "SLURM privileges",
         "clock of slurmctld",
