@@ -127,6 +127,25 @@ class SlurmCluster:
         self.servers.start_slurmctld()
         self.wait_idle()
 
+    def stop_slurm(self) -> None:
+        """Stop SLURM's own servers, as for an upgrade: database and munge go on."""
+        for server in ("slurmd", "slurmctld", "slurmdbd"):
+            self.servers.stop_one(server)
+
+    def start_upgraded(self, generation: str) -> None:
+        """Start a newer generation, once SLURM was stopped: on the same database, with the same names of commands."""
+        older, self.root = self.root, SlurmRoot(generation, self.folder)
+        self.generation = generation
+        self.root.start()
+        self.servers.root = self.root
+        # What goes on inside keeps its own root.
+        if older:
+            older.stop()
+        self.servers.start_slurmdbd()
+        self.servers.start_slurmctld()
+        self.servers.start_slurmd()
+        self.wait_idle()
+
     def run(
         self, *argv: str, timeout_s: float = GIVE_UP_S, stdin: str = ""
     ) -> subprocess.CompletedProcess[str]:

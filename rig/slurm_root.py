@@ -33,7 +33,7 @@ class SlurmRoot:
     def __init__(self, generation: str, folder: Path) -> None:
         self.root = SLURM_ROOTS / SLURM_SUITES[generation]
         self.bin = folder / "bin"
-        self._log = folder / "root.out"
+        self._log = folder / f"root-{generation}.out"
         self._holder: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
@@ -44,7 +44,7 @@ class SlurmRoot:
         processes.wait_until(
             "a root of SLURM", lambda: "held" in processes.tail(self._log), self._holder, self._log
         )
-        self.bin.mkdir()
+        self.bin.mkdir(exist_ok=True)
         enter = " ".join(self.enter(Path('"$folder"')))
         for name in SLURM_COMMANDS:
             wrapper = self.bin / name

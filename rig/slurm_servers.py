@@ -50,7 +50,7 @@ class SlurmServers:
             self._start_mariadbd()
             self.start_slurmdbd()
         self.start_slurmctld()
-        self._start("slurmd", "-D", "-N", self.site.node, ready=lambda: True, keep=True)
+        self.start_slurmd()
 
     def stop(self) -> None:
         """Stop all."""
@@ -83,6 +83,10 @@ class SlurmServers:
         """Start slurmctld and wait until it listens. It reads the whole tree from slurmdbd first."""
         port = self.site.slurmctld_port
         self._start("slurmctld", "-D", "-i", ready=lambda: processes.accepts(port))
+
+    def start_slurmd(self) -> None:
+        """Start slurmd, which asks slurmctld for work."""
+        self._start("slurmd", "-D", "-N", self.site.node, ready=lambda: True, keep=True)
 
     def _start(
         self,
