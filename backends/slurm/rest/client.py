@@ -204,9 +204,11 @@ class RestClient:
     def _odd(self, what: str, answer: Answer) -> BackendError:
         """Return the error for an answer that is none of slurmrestd's documents."""
         if answer.status == 404:
+            # Asked for again with the next request: slurmrestd may be another release since.
+            served, self._version = self._version, self._access.api_version
             return RequestDenied(
                 f"{what}: slurmrestd at {self._client.place} knows no such address: {answer.detail()}. "
-                f"It serves another version than {self._version}: set rest_api.api_version to one that it has, or "
+                f"It serves another version than {served}: set rest_api.api_version to one that it has, or "
                 "leave it out"
             )
         if answer.status in AWAY or answer.status >= 500:

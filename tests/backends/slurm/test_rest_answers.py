@@ -232,6 +232,22 @@ def test_the_newest_version_that_both_know_is_asked_for_once(start: Start) -> No
     assert backend.executed == {"read": 3}
 
 
+def test_the_version_is_asked_for_again_when_slurmrestd_is_another_release(start: Start) -> None:
+    served = ["v0.0.41"]
+
+    def script(asked: Any) -> Answer:
+        if asked.target == "/openapi/v3":
+            return says(described(*served))
+        return says(tree()) if served[0] in asked.target else html("Unable to find requested URL", 404)
+
+    _, backend = start(script, api_version="")
+    backend.observe(TREE)
+    served[:] = ["v0.0.45"]
+    with pytest.raises(RequestDenied, match=r"another version than v0\.0\.41"):
+        backend.observe(TREE)
+    assert "root" in backend.observe(TREE).accounts
+
+
 NO_VERSION: list[tuple[Answer, type[BackendError], str]] = [
     (says(described("v0.0.39")), RequestDenied, "serves v0.0.39; the agent knows v0.0.40 to v0.0.45. Use"),
     (
