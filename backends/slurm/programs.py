@@ -170,7 +170,7 @@ def _outage(completed: Completed) -> BackendUnavailable:
     if OTHER_RELEASE.search(said):
         remedy = (
             f"{program} and {service} are of releases that do not speak with each other: {service} is to be as new as "
-            f"{program}, and at most two releases newer ({program} --version, {service} -V)"
+            f"{program}, and newer by at most what SLURM supports ({program} --version, {service} -V)"
         )
     return BackendUnavailable(
         f"`{' '.join(completed.argv)}`: {silent} does not answer: {said}. "
