@@ -9,8 +9,8 @@ from typing import Any
 from rig import processes
 from rig.slurm_cluster import SlurmCluster
 
-# Neither root, as whom 26.05 does not start, nor SlurmUser.
-SERVED_AS = ("setpriv", "--reuid=nobody", "--regid=nogroup", "--clear-groups")
+# Neither root, as whom 26.05 does not start, nor SlurmUser. A new user forgets the signal at the end of its parent.
+SERVED_AS = ("setpriv", "--pdeathsig=KILL", "--reuid=nobody", "--regid=nogroup", "--clear-groups")
 USER = "root"
 TOKEN_LIFESPAN_S = 86_400
 
