@@ -207,10 +207,15 @@ def _waiting_since(store: Store, settings: Settings) -> dict[tuple[str, str], da
 
 def _broker(connection: Connection, url: str) -> Iterator[Check]:
     started_s = time.monotonic()
-    with connection.SimpleBuffer(f"site-doctor-{uuid.uuid4().hex}") as queue:
-        queue.put({"asked": "doctor"})
-        answer = queue.get(timeout=CONNECT_S)
-        answer.ack()
+    buffer = connection.SimpleBuffer(f"site-doctor-{uuid.uuid4().hex}")
+    try:
+        with buffer:
+            buffer.put({"asked": "doctor"})
+            answer = buffer.get(timeout=CONNECT_S)
+            answer.ack()
+    finally:
+        # Closed only, it leaves two keys in Redis for ever.
+        buffer.queue(connection.default_channel).delete()
     took_ms = 1000 * (time.monotonic() - started_s)
     yield ok("broker", f"{url}: a message came back in {took_ms:.0f} ms")
     yield from kinds.of(connection).checks()

@@ -82,6 +82,27 @@ def test_doctor_opens_as_many_connections_to_redis_as_status(config: Path, redis
     assert connections("doctor") == connections("status") > 0
 
 
+def test_doctor_leaves_nothing_in_redis(config: Path, redis_server: RedisServer) -> None:
+    redis_server.flush()
+    env = environment(config, redis_server.url)
+
+    def keys() -> list[bytes]:
+        return sorted(redis_server.command("KEYS *").split())
+
+    run_program("status", "--json", "-c", str(config), env=env)
+    before = keys()
+    for _ in range(2):
+        run_program("doctor", "--json", "-c", str(config), env=env)
+    assert keys() == before
+
+
+def test_doctor_sends_a_message_through_each_kind_of_broker(broker_url: str, config: Path) -> None:
+    env = environment(config, broker_url)
+    checks = run_program("doctor", "--json", "-c", str(config), env=env).document()["checks"]
+    found = [each["found"] for each in checks if each["check"] == "broker"]
+    assert any("a message came back" in said for said in found), found
+
+
 def _connections(server: RedisServer) -> int:
     said = server.command("INFO stats").decode()
     return int(said.partition("total_connections_received:")[2].split()[0])
