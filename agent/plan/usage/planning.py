@@ -288,8 +288,9 @@ def _shares(
     parts = rules.shares(plan.resource)
     for user, counts in used.users.items():
         amount = usage.amount(component, counts, parts)
-        if user and amount:  # who is nameless has a part in the total only
-            name = spelled.get(fold(user), user)
+        name = spelled.get(fold(user), user)
+        # Who is nameless has a part in the total only.
+        if user and amount is not None and (amount or present.get(name)):
             wanted[name] = wanted.get(name, ZERO) + amount
     if not usage.by_component:
         wanted |= {name: ZERO for name, amount in present.items() if name not in wanted and amount != 0}

@@ -39,6 +39,10 @@ CASES: dict[str, tuple[Usage, Holding, dict[str, Any], list[str]]] = {
     "a component and a user that are not named stay": (
         counted(6), held(), {}, ["usage of a in 2026-11: cpu 5.00 -> 6.00"],
     ),
+    "a user who is named with nothing has nothing any more": (
+        counted(6, ann=0, bob=0), held(), {},
+        ["usage of a in 2026-11: cpu 5.00 -> 6.00", "usage of users of a in 2026-11, cpu: ann 5.00 -> 0.00"],
+    ),
     "also where a server forgets what is not reported": (
         counted(6), held(), {"in_full": True}, ["usage of a in 2026-11: cpu 5.00 -> 6.00, gres/gpu 7.00 -> 7.00"],
     ),
