@@ -27,7 +27,7 @@ from backends.reference.venv import package_of
 log = logging.getLogger(__name__)
 
 REPORTS_ONLY = "a plugin of waldur-site-agent serves `reporting_backend` only, and neither orders nor members"
-LATER = "the plugin answers slowly, and this account comes first in the next report"
+LATER = "the plugin was not asked for it any more, and this account comes first in the next report"
 # So many accounts fail before any is answered: then it is the service that is away.
 OUTAGE_AFTER = 3
 # For the accounts of one month: a report has 240 s in all.
@@ -57,18 +57,19 @@ class ReferenceBackend:
 
     def usage(self, query: UsageQuery) -> Usage:
         """Ask for one account after the other, as the reference does. An account is unknown where the plugin raises an
-        exception, names nothing or reports what is no usage. Raises BackendError; PluginFailed where it reports usage
-        of none.
+        exception, names nothing or reports what is no usage; and where its process gave no answer although it had
+        answered for others: then no further one is asked. Raises BackendError; PluginFailed where it reports usage of
+        none.
         """
         period = {} if _is_present(query) else {"year": query.month.year, "month": query.month.month}
         offering = query.offering_backend_id
         found: dict[str, AccountUsage] = {}
         unknown: dict[str, str] = {}
         failed: list[PluginFailed] = []
-        began_s = time.monotonic()
+        ends_s = time.monotonic() + self._month_s
         for account in sorted(query.accounts, key=lambda each: self._asked.get((query.month, each), 0.0)):
             now_s = time.monotonic()
-            if now_s > began_s + self._month_s and (found or failed):
+            if now_s > ends_s and (found or failed):
                 unknown[fold(account)] = LATER
                 continue
             self._asked[query.month, account] = now_s
@@ -82,6 +83,11 @@ class ReferenceBackend:
                 failed.append(_failure(self._hosted, account, error))
                 if len(failed) >= OUTAGE_AFTER and not found:
                     raise failed[0] from error
+            except BackendUnavailable as error:
+                if not found:
+                    raise
+                unknown[fold(account)] = str(error)
+                ends_s = now_s
         if failed and not found:
             raise failed[0]
         if not period and not _is_present(query):

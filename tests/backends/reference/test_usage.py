@@ -15,7 +15,7 @@ from agent.core.model import AllocationSpec, Component, Part
 from agent.core.periods import Month
 from agent.core.usage import Usage, UsageQuery
 from backends.base import BackendContext, ChargeReader, ClusterChecks, Scope, UsageCounter
-from backends.reference.backend import ReferenceBackend
+from backends.reference.backend import LATER, ReferenceBackend
 from backends.testing.contract import join
 from rig import plugin_venv
 from tests.backends.reference.conftest import Plugged, hosted
@@ -147,6 +147,25 @@ def test_where_it_answers_slowly_each_account_has_its_turn(tmp_path: Path) -> No
         answered += found.accounts
         assert found.accounts.keys() | found.unknown.keys() == {"a", "b", "c"}
     assert sorted(answered) == ["a", "b", "c"]
+
+
+def test_an_account_at_which_it_dies_leaves_the_others_their_usage(plugged: Plugged) -> None:
+    backend = plugged(
+        """
+        def used(self, account):
+            return os._exit(3) if account == "b" else {TOTAL: {"cpu": 1}}
+        """,
+        before="import os",
+    )
+    found = usage(backend, "a", "b", "c")
+    assert list(found.accounts) == ["a"]
+    assert "ended with 3" in found.unknown["b"]
+    assert found.unknown["c"] == LATER
+    found = usage(backend, "a", "b", "c")
+    assert set(found.accounts) == {"a", "c"}
+    assert "ended with 3" in found.unknown["b"]
+    with pytest.raises(BackendUnavailable, match="ended with 3"):
+        usage(backend, "b")
 
 
 def test_a_report_that_is_no_dict_is_an_outage(plugged: Plugged) -> None:
