@@ -23,8 +23,8 @@ def python_of(venv: Path) -> Path:
     try:
         if not stat.S_ISDIR(os.stat(venv).st_mode):
             raise ConfigError(f"{venv} is no folder: give the folder of a virtual environment")
-        target = python.resolve(strict=True)
-        for place in _deciding(venv, target):
+        python.resolve(strict=True)
+        for place in _deciding(venv):
             found = os.lstat(place)
             if not stat.S_ISLNK(found.st_mode) and others_may_change(found):
                 raise ConfigError(
@@ -57,17 +57,35 @@ def package_of(venv: Path, name: str) -> str:
     return found[name]
 
 
-def _deciding(venv: Path, target: Path) -> Iterator[str]:
-    """Yield what decides which code runs: all in the environment, its Python, and the folders that lead to both, but
-    for folders where everybody may only change what is his.
+def _deciding(venv: Path) -> Iterator[Path]:
+    """Yield what decides which code runs: all in the environment, what its links lead to step by step (its Python is
+    one), and the folders above, but for folders where everybody may only change what is his.
     """
-    yield str(target)
-    for above in dict.fromkeys((*venv.absolute().parents, *venv.resolve().parents, *target.parents)):
-        if not os.stat(above).st_mode & stat.S_ISVTX:
-            yield str(above)
-    for folder, _, files in os.walk(venv.resolve(), onerror=_raise):
-        yield folder
-        yield from (os.path.join(folder, file) for file in files)
+    inside = venv.resolve()
+    waiting, seen = [inside], set[Path]()
+    yield from _above(venv.absolute())
+    while waiting:
+        root = waiting.pop()
+        if root in seen:
+            continue
+        seen.add(root)
+        yield from _above(root)
+        places = [root]
+        if not root.is_symlink() and root.is_dir():
+            walked = os.walk(root, onerror=_raise)
+            places += [Path(folder, name) for folder, *names in walked for each in names for name in each]
+        for place in places:
+            yield place
+            if place.is_symlink() and place.exists():
+                step = Path(os.path.normpath(place.parent.resolve() / place.readlink()))
+                if not step.is_relative_to(inside):
+                    waiting.append(step)
+
+
+def _above(place: Path) -> Iterator[Path]:
+    for above in dict.fromkeys((*place.parents, *place.resolve().parents)):
+        if not above.stat().st_mode & stat.S_ISVTX:
+            yield above
 
 
 def _raise(error: OSError) -> None:

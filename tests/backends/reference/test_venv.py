@@ -32,6 +32,23 @@ def moved(venv: Path, to: str) -> None:
     python.symlink_to(to)
 
 
+def linked(venv: Path, *, folder_mode: int, file_mode: int) -> None:
+    """The plugin's module is a link to a link to a file elsewhere."""
+    module, folder = packages(venv) / f"{plugin_venv.MODULE}.py", venv.with_name("elsewhere")
+    folder.mkdir()
+    module.rename(venv.with_name("module.py"))
+    (folder / "link.py").symlink_to(venv.with_name("module.py"))
+    module.symlink_to(folder / "link.py")
+    folder.chmod(folder_mode)
+    venv.with_name("module.py").chmod(file_mode)
+
+
+def package_elsewhere(venv: Path) -> None:
+    (venv.with_name("more") / "deep").mkdir(parents=True)
+    (venv.with_name("more") / "deep").chmod(0o777)
+    (packages(venv) / "more").symlink_to(venv.with_name("more"))
+
+
 SPOILT: dict[str, tuple[Callable[[Path], object], str]] = {
     "gone": (lambda venv: venv.rename(venv.with_name("old")), "No such file or directory"),
     "a file": (lambda venv: (venv.rename(venv.with_name("old")), venv.touch()), "is no folder"),
@@ -44,6 +61,13 @@ SPOILT: dict[str, tuple[Callable[[Path], object], str]] = {
         lambda venv: (packages(venv) / f"{plugin_venv.MODULE}.py").chmod(0o664),
         "can be changed by others",
     ),
+    "a link to a module writable by all": (
+        lambda venv: linked(venv, folder_mode=0o755, file_mode=0o666), "module.py can be changed by others",
+    ),
+    "a link through a folder writable by all": (
+        lambda venv: linked(venv, folder_mode=0o777, file_mode=0o644), "elsewhere can be changed by others",
+    ),
+    "a link to a package with a folder writable by all": (package_elsewhere, "deep can be changed by others"),
     "below a folder writable by all": (lambda venv: venv.parent.chmod(0o777), "can be changed by others"),
 }  # fmt: skip
 
@@ -74,6 +98,14 @@ def test_root_runs_nothing_of_another_user(tmp_path: Path) -> None:
 def test_a_folder_where_everybody_changes_only_his_own_may_lead_there(tmp_path: Path) -> None:
     tmp_path.chmod(0o1777)
     python_of(plugin_venv.make(tmp_path))
+
+
+def test_links_that_others_cannot_change_may_be_there(tmp_path: Path) -> None:
+    venv = plugin_venv.make(tmp_path)
+    linked(venv, folder_mode=0o755, file_mode=0o644)
+    (packages(venv) / "gone").symlink_to("/nowhere")
+    (packages(venv) / "round").symlink_to("..")
+    python_of(venv)
 
 
 def test_an_environment_without_the_package_says_what_it_has(tmp_path: Path) -> None:
