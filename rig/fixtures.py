@@ -7,12 +7,12 @@ A missing part skips the tests that ask for it (see `parts`); for Redis a packag
 import os
 import tempfile
 import warnings
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
-from zlib import crc32
 
 import pytest
 
@@ -33,7 +33,7 @@ PARTS = {"slurm_cluster", "slurm", "redis_server", "slapd", "rabbitmq", "mosquit
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark the tests that ask for a real part: see `parts.find_program`. Of slow suites a part runs on newer SLURM."""
-    left_out = set() if os.environ.get("FULL_TESTS") == "1" else set(filter(_is_left_out, items))
+    left_out = set() if os.environ.get("FULL_TESTS") == "1" else set(_left_out(items))
     if left_out:
         config.hook.pytest_deselected(items=list(left_out))
         items[:] = [item for item in items if item not in left_out]
@@ -60,13 +60,22 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize("slurm_cluster", GENERATIONS, indirect=True, scope="session", ids=names)
 
 
-def _is_left_out(item: pytest.Item) -> bool:
-    """Return whether a test is not one of those that stand for their suite on a newer generation."""
-    marker, call = item.get_closest_marker("every_slurm"), getattr(item, "callspec", None)
-    if marker is None or call is None or call.params.get("slurm_cluster") not in SLURM_SUITES:
-        return False
-    one_of: int = marker.kwargs.get("one_of", 1)
-    return crc32(item.nodeid.encode()) % one_of != 0
+def _left_out(items: Iterable[pytest.Item]) -> Iterator[pytest.Item]:
+    """Yield the tests that do not stand for their suite on a newer generation: of each file on each generation the
+    first one does, and each so-many-th after it.
+    """
+    seen: Counter[tuple[Path, str]] = Counter()
+    for item in items:
+        marker, call = item.get_closest_marker("every_slurm"), getattr(item, "callspec", None)
+        generation = call.params.get("slurm_cluster") if call else None
+        if marker is None or generation not in SLURM_SUITES:
+            continue
+        one_of: int = marker.kwargs.get("one_of", 1)
+        if one_of == 1:
+            continue
+        if seen[item.path, generation] % one_of:
+            yield item
+        seen[item.path, generation] += 1
 
 
 @pytest.fixture(scope="session")
