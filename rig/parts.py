@@ -55,8 +55,14 @@ PROGRAMS: dict[str, tuple[str, ...]] = {
     "rabbitmq": ("rabbitmq-server", "erl"),
     "reference": (str(REFERENCE_VENV / "bin/python"),),
     **{kind: (str(program), "unshare", "setpriv") for kind, program in REDIS_PROGRAMS.items()},
+    # slurmctld is a link there, which leads to this machine's own; munged is this machine's.
     **{
-        f"slurm-{generation}": (str(SLURM_ROOTS / suite / "usr/sbin/slurmctld"), "nsenter", "unshare")
+        f"slurm-{generation}": (
+            str(SLURM_ROOTS / suite / "usr/sbin/slurmdbd"),
+            "munged",
+            "nsenter",
+            "unshare",
+        )
         for generation, suite in SLURM_SUITES.items()
     },
 }
@@ -105,7 +111,7 @@ def require(part: str) -> None:
         return
     message = f"real part {part!r} is missing: {', '.join(missing)}"
     if is_in_root:
-        message += "; `make services-slurm` brings it"
+        message += "; `make services services-slurm` bring it"
     if REQUIRED and not part.startswith("reference"):
         pytest.fail(message, pytrace=False)
     pytest.skip(message)

@@ -41,7 +41,8 @@ if ! command -v mmdebstrap >/dev/null; then
   apt-get update -q
   DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends mmdebstrap debian-archive-keyring
 fi
-mirror=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' 'Origin: Debian' | head -n 1)
+# Not that of security updates, which has suites of other names.
+mirror=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' 'Origin: Debian' 'Label: Debian' | head -n 1)
 [ -n "$mirror" ] || { echo "apt knows no mirror of Debian: run apt-get update" >&2; exit 1; }
 children=
 for suite; do
