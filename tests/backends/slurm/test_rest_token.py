@@ -216,7 +216,8 @@ def test_a_command_is_run_once_and_again_before_its_token_ends(
 
 
 NO_TOKEN: list[tuple[tuple[str, ...], str]] = [
-    (("sh", "-c", "echo secret; echo not allowed >&2; exit 3"), "ended with code 3: not allowed"),
+    # Quoted so that the command itself, which errors name, does not have the word that it prints.
+    (("sh", "-c", "echo sec''ret; echo not allowed >&2; exit 3"), "ended with code 3: not allowed"),
     (("true",), "has no token"),
     (("sh", "-c", "echo two words"), "has no token"),
     (("/no/such/program",), "cannot start `/no/such/program`.*rest_api.token_command"),
@@ -232,4 +233,4 @@ def test_a_command_without_a_token_is_said_without_what_it_printed(
     with pytest.raises(BackendError, match=sentence) as raised:
         token.headers()
     assert isinstance(raised.value, TokenMissing) or raised.value.of_host
-    assert "secret;" in " ".join(command) or "secret" not in f"{raised.value}{caplog.text}"
+    assert "secret" not in f"{raised.value}{caplog.text}"
