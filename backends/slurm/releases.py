@@ -36,8 +36,9 @@ class _Gain:
 
 
 _GAINS = (
+    # v0.0.40, by which accounts and users can be added (`rest_access`).
+    _Gain("23.11", "a slurmrestd that `execution_mode: rest` can use"),
     _Gain("24.11", "on a cluster of 10,000 associations, writes in a quarter of the time"),
-    _Gain("24.11", "a slurmrestd that `execution_mode: rest` can use"),
     _Gain("26.05", "a refusal to move an account below one that is in it"),
     _Gain("26.05", "a removal of accounts that leaves none below them without a parent", lost_in="24.11"),
 )

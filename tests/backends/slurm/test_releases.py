@@ -16,10 +16,11 @@ from rig import processes
 from rig.slurm_cluster import SlurmCluster
 from tests.backends.conftest import REAL_SLURMRESTDS, Connect, connector
 
+RESTD = "23.11 would bring a slurmrestd that `execution_mode: rest` can use"
 QUARTER = "24.11 would bring on a cluster of 10,000 associations, writes in a quarter of the time"
 MOVED = "26.05 would bring a refusal to move an account below one that is in it, a removal of accounts that leaves"
 NOTHING = "no later release is known to bring more"
-BROUGHT = {"22.05": QUARTER, "24.11": MOVED, "26.05": NOTHING}
+BROUGHT = {"22.05": f"{RESTD}; {QUARTER}", "24.11": MOVED, "26.05": NOTHING}
 
 
 @pytest.mark.every_slurm
@@ -50,7 +51,8 @@ def test_the_tree_is_said_to_be_read_by_parents_where_it_is(slurm: SlurmCluster,
 
 
 DESCRIBED: dict[str, tuple[Mapping[str, str], str]] = {
-    "22.05": ({"slurmdbd": "22.05.8", "sacctmgr": "22.05.8"}, QUARTER),
+    "22.05": ({"slurmdbd": "22.05.8", "sacctmgr": "22.05.8"}, BROUGHT["22.05"]),
+    "the first with a slurmrestd that can be used": ({"slurmdbd": "23.11.10"}, QUARTER),
     "an older sacctmgr": ({"slurmdbd": "24.11.5", "sacctmgr": "22.05.8"}, MOVED),
     "newest": ({"slurmdbd": "26.05.5", "slurmctld": ""}, NOTHING),
     "newer than is known": ({"slurmdbd": "29.05.0"}, NOTHING),
