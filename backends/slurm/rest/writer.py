@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
+from agent.core.account_names import fold
 from agent.core.actions import (
     CancelJobs,
     ClusterAction,
@@ -23,7 +24,9 @@ from agent.core.actions import (
 )
 from agent.core.association_actions import RemovePartition
 from agent.core.errors import BackendError, BackendUnavailable, PlanRefused, SiteAgentError
+from agent.core.model import Part
 from agent.core.plans import Outcome
+from backends.base import Scope
 from backends.failure_propagation import FailurePropagation
 from backends.lock import WriteLock
 from backends.slurm.apply import kept_qos, not_empty
@@ -36,6 +39,12 @@ from backends.slurm.rest.requests import ASSOCIATIONS, Request, RequestBuilder, 
 from backends.slurm.rest.rows import Rows
 
 log = logging.getLogger(__name__)
+
+TREE = Scope(frozenset({Part.ACCOUNTS, Part.ASSOCIATIONS}))
+ELSEWHERE = (
+    "sacctmgr of this host shows other associations of {user} in {account} than slurmrestd: nothing is removed. Let "
+    "slurm_bin_path and SLURM_CONF lead to the same cluster"
+)
 
 
 class RestWriter:
@@ -67,15 +76,29 @@ class RestWriter:
                 done = list(batch.carry_out([a for a in group if not is_for_commands(a)], self._jobs))
                 refused = {outcome.action for outcome in done if self._commands and _needs_detour(outcome)}
                 outcomes += (outcome for outcome in done if outcome.action not in refused)
-                outcomes += batch.noted(
-                    self._by_commands(a for a in group if is_for_commands(a) or a in refused)
-                )
+                for_commands = [a for a in group if is_for_commands(a) or a in refused]
+                outcomes += batch.noted(self._by_commands(only(RemovePartition, for_commands), batch.rows))
         return outcomes
 
-    def _by_commands(self, actions: Iterable[ClusterAction]) -> Sequence[Outcome]:
-        """Carry out what has no request, or was refused where commands have a way around."""
-        some = list(actions)
-        return self._commands.apply(some) if some and self._commands else ()
+    def _by_commands(self, removals: Sequence[RemovePartition], rows: Rows) -> Sequence[Outcome]:
+        """Carry out what has no request, or was refused where commands have a way around. They must see the
+        associations that slurmrestd shows: else they end those of another cluster.
+        """
+        if not removals or not self._commands:
+            return ()
+        try:
+            there = self._commands.observe(TREE)
+        except BackendError as error:
+            return [Outcome(removal, error) for removal in removals]
+        usable, outcomes = [], []
+        for removal in removals:
+            account, user = removal.account, removal.user
+            here = {fold(row.partition) for row in rows.of_user(account, user)}
+            if here == {row.partition for row in there.rows_of(account, user)}:
+                usable.append(removal)
+            else:
+                outcomes.append(Outcome(removal, BackendError(ELSEWHERE.format(user=user, account=account))))
+        return [*outcomes, *(self._commands.apply(usable) if usable else ())]
 
     def lines(self, actions: Sequence[ClusterAction]) -> list[str]:
         """Return the requests as a shell takes them, as far as they are known before the first is sent.
@@ -122,7 +145,7 @@ class _Batch:
         self._lock = lock
         self._builder = builder
         self._reader = reader
-        self._rows = reader.rows()
+        self.rows = reader.rows()
         self._tres: frozenset[str] | None = None
         self._failures = FailurePropagation()
 
@@ -142,7 +165,7 @@ class _Batch:
             yield from self.noted(jobs.cancel(only(CancelJobs, possible)))
             return
         asked: set[ClusterAction] = set()
-        for request in self._builder.requests(self._new(possible), self._rows):
+        for request in self._builder.requests(self._new(possible), self.rows):
             asked.update(request.actions)
             yield from self._run_possible(request)
         # There is nothing to change about what is not there, and nothing to make where it is.
@@ -156,7 +179,7 @@ class _Batch:
                 one = self._client.line("DELETE", "slurm/job/JOB")
                 yield f"{listed}  # then, for each active job{whose} in {action.account}: {one}"
             return
-        for request in self._builder.requests(group, self._rows):
+        for request in self._builder.requests(group, self.rows):
             yield self._client.line(request.method, request.path, request.params, request.body)
             self._note_done(request)
 
@@ -172,7 +195,7 @@ class _Batch:
         try:
             error = self._failures.error_for(action)
             if error is None and getattr(action, "parent", "") not in made:
-                error = self._builder.refusal(action, self._rows)
+                error = self._builder.refusal(action, self.rows)
             if error is None and isinstance(action, SetLimits | SetUserLimits):
                 if self._tres is None:
                     self._tres = self._reader.tres()
@@ -193,7 +216,7 @@ class _Batch:
         stopped |= kept_qos(left, self._reader.users_of_qos)
         yield from self.noted([Outcome(action, error) for action, error in stopped.items()])
         left = [action for action in request.actions if action not in stopped]
-        for rest in self._builder.requests(left, self._rows) if stopped else [request]:
+        for rest in self._builder.requests(left, self.rows) if stopped else [request]:
             yield from self._run(rest)
 
     def _run(self, request: Request) -> Iterator[Outcome]:
@@ -222,7 +245,7 @@ class _Batch:
             if stopped := self._failures.error_for(action):
                 yield from self.noted([Outcome(action, stopped)])
                 continue
-            for single in self._builder.requests([action], self._rows):
+            for single in self._builder.requests([action], self.rows):
                 yield from self._run(single)
 
     def _forget_records(self, actions: Sequence[ClusterAction]) -> None:
@@ -236,8 +259,8 @@ class _Batch:
                 self._client.write("DELETE", f"slurmdb/account/{action.account}")
 
     def _note_done(self, request: Request) -> None:
-        kept = {key: row for key, row in self._rows.by_key.items() if key not in request.gone}
-        self._rows = Rows({**kept, **{row.key: row for row in request.rows}})
+        kept = {key: row for key, row in self.rows.by_key.items() if key not in request.gone}
+        self.rows = Rows({**kept, **{row.key: row for row in request.rows}})
 
     def noted(self, outcomes: Sequence[Outcome] | Iterator[Outcome]) -> Iterator[Outcome]:
         for outcome in outcomes:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,8 @@ from agent.core.periodic import DesiredSettings
 from agent.core.periodic_actions import ResetRawUsage, SetFairshare
 from backends.base import Scope
 from backends.slurm.schema import NO_RESET
+from rig.parts import OWN_GENERATION
+from rig.slurm_cluster import SlurmCluster
 from rig.slurmrestd import Slurmrestd
 from tests.backends.conftest import Connect, by_rest
 
@@ -72,6 +75,27 @@ def test_the_association_of_all_partitions_is_ended_by_sacctmgr(beside: Connect)
     assert line.endswith("remove user where name=nina account=s_base partition= cluster=test")
     assert [outcome.error for outcome in backend.apply(removal)] == [None]
     assert {row.partition for row in backend.observe(TREE).rows_of("s_base", "nina")} == {"main"}
+
+
+def test_nothing_is_ended_where_sacctmgr_leads_to_another_cluster_of_the_same_name(
+    real_slurmrestd: Slurmrestd,
+    slurm_clusters: Callable[[str], SlurmCluster],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    other = slurm_clusters(OWN_GENERATION)
+    other.reset()
+    monkeypatch.setenv("SLURM_CONF", other.env["SLURM_CONF"])
+    backend = by_rest(real_slurmrestd.access, tmp_path, str(other.bin_path))()
+    made = [CreateAccount(account="s_twin", parent="root"), AddMember(account="s_twin", user="mona")]
+    for each in (*made, AddMember(account="s_twin", user="mona", partitions=("main",))):
+        assert backend.apply([each])[0].done
+    other.ask("sacctmgr", "-i", "add", "account", "s_twin")
+    other.ask("sacctmgr", "-i", "add", "user", "mona", "account=s_twin")
+    (outcome,) = backend.apply([RemovePartition(account="s_twin", user="mona", partition="")])
+    assert "mona" in other.ask("sacctmgr", "-nP", "show", "assoc", "account=s_twin", "format=user")
+    assert "lead to the same cluster" in str(outcome.error)
+    assert {row.partition for row in backend.observe(TREE).rows_of("s_twin", "mona")} == {"", "main"}
 
 
 def test_a_partition_of_a_default_account_is_taken_on_every_generation(beside: Connect) -> None:
