@@ -52,7 +52,8 @@ def of_policy(
     policy: Mapping[str, Any], limits: Mapping[str, Any], used: Mapping[str, Decimal] | None
 ) -> PolicySettings:
     """Return what a policy (its fields by API name) sets for a resource with these limits, in hours; `used`: in the
-    period before, None where there is none. Raises PlanRefused for what is no number, or an unknown type of limits.
+    period before, None where there is none. Raises PlanRefused for what is no number, an unknown type of limits, or
+    weights that make nothing of them.
     """
     base = {name: value for name, text in limits.items() if (value := _number(name, text)) > 0}
     share = _number("carryover_factor", policy.get("carryover_factor")) / 100
@@ -78,6 +79,12 @@ def of_policy(
             (has * _number(f"weight of {name}", known.get(name.lower())) for name, has in totals.items()),
             Decimal(0),
         )
+        if int(hours[BILLING] * MINUTES) == 0:
+            # Such a limit stops all jobs.
+            raise PlanRefused(
+                f"its weights are unknown: tres_billing_weights is {str(weights)[:80]}, "
+                f"and billing of {', '.join(totals) or 'no limits'} would be 0"
+            )
     try:
         limit_type = LimitType(policy.get("limit_type") or LimitType.GRP_TRES_MINS)
     except ValueError as error:

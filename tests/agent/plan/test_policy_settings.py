@@ -38,7 +38,11 @@ def test_the_figures_of_a_recorded_message() -> None:
         ({}, None, {"cpu": 8_640_000, "gpu": 288_000, "billing": 14_400_000}),
         ({"grace_ratio": 0}, USED, {"cpu": 9_000_000, "gpu": 360_000, "billing": 16_200_000}),
         ({"tres_billing_enabled": False}, USED, {"cpu": 10_800_000, "gpu": 432_000}),
-        ({"tres_billing_weights": None}, USED, {"cpu": 10_800_000, "gpu": 432_000, "billing": 0}),
+        (
+            {"tres_billing_weights": {"GPU": 20}},
+            USED,
+            {"cpu": 10_800_000, "gpu": 432_000, "billing": 8_640_000},
+        ),
         ({}, {"cpu": Decimal(500_000)}, {"cpu": 8_640_000, "gpu": 432_000, "billing": 17_280_000}),
     ],
 )
@@ -60,6 +64,12 @@ def test_what_each_field_changes(
 def test_what_is_no_number(changes: dict[str, Any], limits: dict[str, Any], sentence: str) -> None:
     with pytest.raises(PlanRefused, match=sentence):
         of_policy({**POLICY, **changes}, limits, None)
+
+
+@pytest.mark.parametrize("weights", [None, {}, [], {"node": 1}, {"cpu": 0}])
+def test_no_limit_of_billing_that_would_stop_all_jobs(weights: Any) -> None:
+    with pytest.raises(PlanRefused, match="its weights are unknown: tres_billing_weights is "):
+        of_policy({**POLICY, "tres_billing_weights": weights}, LIMITS, USED)
 
 
 @pytest.mark.parametrize(
