@@ -18,6 +18,13 @@ REPORT = "report-command-result"
 MESSAGE_LENGTH = 2000
 # As Waldur numbers them in `period`.
 GRANULARITIES = {1: Granularity.TOTAL, 2: Granularity.MONTH, 3: Granularity.QUARTER, 4: Granularity.YEAR}
+# As a component has it in `limit_period`, which wins over the policy's.
+LIMIT_PERIODS = {
+    "total": Granularity.TOTAL,
+    "month": Granularity.MONTH,
+    "quarterly": Granularity.QUARTER,
+    "annual": Granularity.YEAR,
+}
 
 
 def granularity(client: WaldurClient, policy_uuid: str) -> Granularity | None:

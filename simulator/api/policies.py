@@ -95,7 +95,7 @@ def _policy_body(call: Call, policy: PeriodicPolicy) -> JsonObject:
         "has_fired": False,
         "fired_datetime": wire_time(policy.created),
         **settings,
-        "period_name": _PERIOD_NAMES[settings["period"]],
+        "period_name": _PERIOD_NAMES.get(settings["period"], ""),
         "warnings": [],
     }
     return body | {"affected_resources_count": 0} if call.age.at_least(Age.V8_1) else body

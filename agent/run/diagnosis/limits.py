@@ -12,6 +12,7 @@ from decimal import Decimal
 from typing import Any
 
 from agent.core.actions import ClusterAction
+from agent.core.errors import PlanRefused
 from agent.core.model import OrderType, Resource, Snapshot
 from agent.core.periodic import DesiredSettings, LimitType, ObservedSettings
 from agent.core.periodic_actions import SetFairshare
@@ -19,8 +20,8 @@ from agent.plan import accounts, periodic, policy_settings, shared_limits
 from agent.plan.shared_limits import LimitRules
 from agent.run.periodic.mode import ReadOnce, spelled
 from agent.run.site import Site
-from agent.waldur import orders, usages
-from agent.waldur.policies import PeriodicPolicy
+from agent.waldur import offerings, orders, usages
+from agent.waldur.policies import LIMIT_PERIODS, PeriodicPolicy
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,14 +67,7 @@ def of_policy(
     """Yield the share and the limits that a policy would set now, with what the account has. Raises WaldurError, and
     PlanRefused where the policy's figures cannot be limits of this cluster.
     """
-    used: dict[str, Decimal] | None = None
-    months = (
-        policy_settings.months_before(datetime.now(UTC), policy.granularity) if policy.granularity else []
-    )
-    for month in months:
-        used = used or {}
-        for record in usages.of_month(site.client, month, resource.uuid):
-            used[record.component] = used.get(record.component, Decimal(0)) + (record.amount or 0)
+    used = _used_before(site, resource, policy) if policy.values.get("carryover_enabled") else None
     asked = policy_settings.of_policy(policy.values, resource.limits, used)
     names = spelled(site, asked.limits, ReadOnce())
     limits = {names[name]: value for name, value in asked.limits.items()}
@@ -95,6 +89,29 @@ def of_policy(
             f"{reason}: {reasons[tres]}",
             action,
         )
+
+
+def _used_before(site: Site, resource: Resource, policy: PeriodicPolicy) -> dict[str, Decimal] | None:
+    """Return what was used in the policy's period before, by component; None of a period without an end. Raises
+    WaldurError, and PlanRefused where Waldur counts in another period.
+    """
+    if policy.granularity is None:
+        raise PlanRefused(
+            f"its period is {str(policy.values.get('period'))[:40]}, which is unknown, and so is what is carried over"
+        )
+    for component in offerings.facts(site.client).components:
+        own = component.fields.get("limit_period")
+        if own and resource.limits.get(component.type) and LIMIT_PERIODS.get(own) != policy.granularity:
+            raise PlanRefused(
+                f"the limit of {component.type} is for another period ({str(own)[:40]}) than the policy "
+                f"({policy.granularity}), and what is carried over is unknown"
+            )
+    months = policy_settings.months_before(datetime.now(UTC), policy.granularity)
+    used: dict[str, Decimal] = {}
+    for month in months:
+        for record in usages.of_month(site.client, month, resource.uuid):
+            used[record.component] = used.get(record.component, Decimal(0)) + (record.amount or 0)
+    return used if months else None
 
 
 def type_of(policy: PeriodicPolicy) -> LimitType:

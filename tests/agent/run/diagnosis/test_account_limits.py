@@ -127,10 +127,33 @@ def test_what_was_not_used_in_the_period_before_is_carried_over(site: Site) -> N
     assert "and 2 h carried over" in found[MINUTES]["reason"]
 
 
-def test_what_cannot_be_computed_is_a_note(site: Site) -> None:
-    policy(site, tres_billing_enabled=True, tres_billing_weights={"cpu": "much"})
-    (note,) = (note for note in compared(site)["all"]["notes"] if "cannot be computed" in note)
-    assert "weight of cpu is 'much', which is no number" in note
+@pytest.mark.parametrize(
+    ("settings", "limit_period", "reason"),
+    [
+        (
+            {"tres_billing_enabled": True, "tres_billing_weights": {"cpu": "much"}},
+            "month",
+            "weight of cpu is 'much', which is no number",
+        ),
+        (
+            {"tres_billing_enabled": True, "tres_billing_weights": None},
+            "month",
+            "its weights are unknown: tres_billing_weights is None",
+        ),
+        ({"carryover_enabled": True, "period": 7}, "month", "its period is 7, which is unknown"),
+        ({"carryover_enabled": True}, "annual", "the limit of cpu is for another period (annual)"),
+    ],
+)
+def test_what_cannot_be_computed_is_a_note_and_no_command(
+    site: Site, settings: dict[str, Any], limit_period: str, reason: str
+) -> None:
+    for component in next(iter(site.waldur.store.offerings)).components:
+        component.limit_period = limit_period
+    policy(site, **settings)
+    found = compared(site)
+    (note,) = (note for note in found["all"]["notes"] if "cannot be computed" in note)
+    assert reason in note
+    assert found[""] == []
 
 
 def test_a_policy_that_sets_nothing_here_is_named(site: Site) -> None:
