@@ -28,8 +28,6 @@ log = logging.getLogger(__name__)
 
 REPORTS_ONLY = "a plugin of waldur-site-agent serves `reporting_backend` only, and neither orders nor members"
 LATER = "the plugin was not asked for it any more, and this account comes first in the next report"
-# So many accounts fail before any is answered: then it is the service that is away.
-OUTAGE_AFTER = 3
 # For the accounts of one month: a report has 240 s in all.
 MONTH_S = 90.0
 # A worker waits for it when it starts.
@@ -58,18 +56,20 @@ class ReferenceBackend:
     def usage(self, query: UsageQuery) -> Usage:
         """Ask for one account after the other, as the reference does. An account is unknown where the plugin raises an
         exception, names nothing or reports what is no usage; and where its process gave no answer although it had
-        answered for others: then no further one is asked. Raises BackendError; PluginFailed where it reports usage of
-        none.
+        answered for others: then no further one is asked. Raises BackendError; PluginFailed where all that it was
+        asked for failed.
         """
         period = {} if _is_present(query) else {"year": query.month.year, "month": query.month.month}
         offering = query.offering_backend_id
         found: dict[str, AccountUsage] = {}
         unknown: dict[str, str] = {}
         failed: list[PluginFailed] = []
+        # That it names nothing is an answer too.
+        has_answered = False
         ends_s = time.monotonic() + self._month_s
         for account in sorted(query.accounts, key=lambda each: self._asked.get((query.month, each), 0.0)):
             now_s = time.monotonic()
-            if now_s > ends_s and (found or failed):
+            if now_s > ends_s and (has_answered or failed):
                 unknown[fold(account)] = LATER
                 continue
             self._asked[query.month, account] = now_s
@@ -78,17 +78,16 @@ class ReferenceBackend:
                 if answer is not None:
                     found[fold(account)] = report.account_usage(answer, self._hosted.backend_components)
                     self._log_others(answer)
+                has_answered = True
             except (PluginFailed, report.WrongReport) as error:
                 unknown[fold(account)] = str(error)
                 failed.append(_failure(self._hosted, account, error))
-                if len(failed) >= OUTAGE_AFTER and not found:
-                    raise failed[0] from error
             except BackendUnavailable as error:
-                if not found:
+                if not has_answered:
                     raise
                 unknown[fold(account)] = str(error)
                 ends_s = now_s
-        if failed and not found:
+        if failed and not has_answered:
             raise failed[0]
         if not period and not _is_present(query):
             raise BackendUnavailable(f"{query.month} ended while {self._hosted} was asked for it")

@@ -128,14 +128,23 @@ def test_where_nothing_is_usage_it_is_an_outage(plugged: Plugged, report: str) -
         usage(plugged(returning(report)), "a", "b")
 
 
-def test_a_service_that_is_away_is_not_asked_for_each_account(
-    plugged: Plugged, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("last", ['{TOTAL: {"cpu": 1}}', "None"])
+def test_accounts_that_fail_do_not_hide_those_behind_them(plugged: Plugged, last: str) -> None:
+    bad = [f"a{n}" for n in range(5)]
+    found = usage(plugged(returning(f'{last} if account == "z" else 1 / 0')), *bad, "z")
+    assert list(found.accounts) == (["z"] if last != "None" else [])
+    assert list(found.unknown) == bad
+
+
+def test_a_service_that_is_away_is_asked_for_as_long_as_a_month_may_take(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
-    backend = plugged("def used(self, account):\n    print('asked for', account)\n    1 / 0")
-    with pytest.raises(BackendUnavailable):
+    venv = plugin_venv.make(tmp_path, "def used(self, account):\n    print('asked for', account)\n    1 / 0")
+    backend = ReferenceBackend(hosted(venv), BackendContext("0" * 32, tmp_path), month_s=0)
+    with pytest.raises(BackendUnavailable, match="ZeroDivisionError"):
         usage(backend, *(f"a{n}" for n in range(50)))
-    assert caplog.text.count("asked for") == 3
+    assert caplog.text.count("asked for") == 1
 
 
 def test_where_it_answers_slowly_each_account_has_its_turn(tmp_path: Path) -> None:
