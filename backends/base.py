@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from agent.config.model import Problem
 from agent.config.secret import Secret
@@ -22,6 +22,8 @@ from agent.core.model import AllocationSpec, Component, Health, Part, Snapshot
 from agent.core.periodic import DesiredSettings, ObservedSettings
 from agent.core.plans import Outcome
 from agent.core.usage import Counts, FinalisedUsage, JobUse, Usage, UsageQuery
+
+Hint = TypeVar("Hint")
 
 NAMES = frozenset({Part.QOS, Part.PARTITIONS})
 BULK_PARTS = frozenset(
@@ -75,16 +77,16 @@ def marks_of_this_process(_backend: str, _mark: str) -> AccountMarks:
     return set()
 
 
-class CostHints(Protocol):
-    """Seconds that the commands of a cluster took lately, by what took them; they outlive the process."""
+class ClusterHints(Protocol[Hint]):
+    """What was learnt of a cluster, by name; it outlives the process, and may be lost without harm."""
 
-    def read(self) -> Mapping[str, float]: ...
+    def read(self) -> Mapping[str, Hint]: ...
 
-    def write(self, seconds: Mapping[str, float], /) -> None: ...
+    def write(self, news: Mapping[str, Hint], /) -> object: ...
 
 
-class CostsOfThisProcess(dict[str, float]):
-    """Seconds that end with their owner, for a backend without a host program."""
+class HintsOfThisProcess(dict[str, Hint]):
+    """Hints that end with their owner, for a backend without a host program."""
 
     read = dict.copy
     write = dict.update
@@ -106,8 +108,10 @@ class BackendContext:
     # Return the accounts with a mark; the first argument says whose accounts these are, for two offerings may share one
     # accounting system.
     marks: Callable[[str, str], AccountMarks] = marks_of_this_process
-    # Return what is known of the speed of a cluster, by its name.
-    costs: Callable[[str], CostHints] = lambda _cluster: CostsOfThisProcess()
+    # Return the seconds that the commands of a cluster took lately, by its name.
+    costs: Callable[[str], ClusterHints[float]] = lambda _cluster: HintsOfThisProcess()
+    # What the programs of clusters show of their trees, by the name of the cluster.
+    tree_columns: ClusterHints[str] = field(default_factory=HintsOfThisProcess)
     # The name of the cluster where the settings have none: the one under which it was seen last, or that other
     # offerings give it.
     seen_cluster: str = ""

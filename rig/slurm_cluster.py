@@ -66,7 +66,7 @@ class SlurmCluster:
 
     @property
     def refused_reads(self) -> int:
-        """How many reads of the tree are refused before a process knows the release: it asks for places first, which
+        """How many reads of the tree are refused before a host knows the release: it asks for places first, which
         are gone since 23.11.
         """
         return int(self.root is not None)

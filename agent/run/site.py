@@ -25,7 +25,7 @@ from agent.core.units import targets_of
 from agent.core.waldur_actions import ReportLimits
 from agent.plan.allocations import OfferingRules
 from agent.state import hierarchy_names, ledger
-from agent.state.command_costs import CommandCosts
+from agent.state.hints import COMMAND_COSTS, TREE_COLUMNS
 from agent.state.marked_accounts import MarkedAccounts
 from agent.waldur.client import WaldurClient
 from agent.waldur.teams import KnownTeams
@@ -104,7 +104,8 @@ def connect(settings: Settings, offering: Offering, mode: Mode) -> Site:
         settings.lock_dir,
         is_urgent=mode is Mode.ORDER_PROCESS,
         marks=partial(MarkedAccounts, settings.state_dir),
-        costs=partial(CommandCosts, settings.state_dir),
+        costs=partial(COMMAND_COSTS.of, settings.state_dir),
+        tree_columns=TREE_COLUMNS.of(settings.state_dir, offering.backend_of(mode)),
         seen_cluster=clusters.name(offering, mode),
     )
     backend = configured.connect(context)

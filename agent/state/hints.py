@@ -80,6 +80,9 @@ class Hints(Generic[V]):
         news = {key: value for key, value in after.items() if before.get(key) != value}
         return self.put(source, scope, news, before.keys() - after.keys())
 
+    def of(self, source: Source, scope: str) -> HintsOf[V]:
+        return HintsOf(self, source, scope)
+
     def drop(self, source: Source, scope: str) -> int:
         """Forget all of a scope; return how many. Raises StateError."""
         with writing(source) as db:
@@ -110,6 +113,23 @@ class Hints(Generic[V]):
         if damaged and not (isinstance(source, Db) and not source.is_writing):
             note(source, self.what, lambda db: db.run_many("DELETE FROM hints WHERE rowid = ?", damaged))
         return found
+
+
+@dataclass(frozen=True, slots=True)
+class HintsOf(Generic[V]):
+    """The hints of one kind and one scope: `backends.base.ClusterHints` on disk."""
+
+    hints: Hints[V]
+    source: Source
+    scope: str
+
+    def read(self) -> Mapping[str, V]:
+        """Return the values by key; nothing, with a warning, where they cannot be read."""
+        return self.hints.all(self.source, self.scope) or {}
+
+    def write(self, news: Mapping[str, V]) -> bool:
+        """Write down new values. False, with a warning, where that is not possible."""
+        return self.hints.put(self.source, self.scope, news)
 
 
 def _plain(value: Any) -> Any:
@@ -222,8 +242,11 @@ FAILED_RESOURCES = Hints("failed_resources", bool, "resources whose report faile
 HISTORY_MONTHS = Hints("history_months", dict[str, Any], "which months were loaded", 90 * DAY)
 # By cluster: seconds of a kind of command, and of a unit of its work. What made it slow may be over the next day.
 COMMAND_COSTS = Hints("command_costs", float, "what the cluster's commands cost", DAY)
+# By what keeps trees: the last column by which the tree of a cluster was read in the quick way.
+TREE_COLUMNS = Hints("tree_columns", str, "how trees are read")  # cluster
 
 HINTS: tuple[Hints[Any], ...] = (
     PASSES, PASS_COUNTS, SKIPPED, DRIFTS, REPORTED_SERVICES, SEEN_OFFERINGS, REPORTED_MEMBERS, HOMES,
     PROJECT_DIRECTORIES, REFUSED_MONTHS, LIVE_JOBS, FAILED_RESOURCES, HISTORY_MONTHS, COMMAND_COSTS,
+    TREE_COLUMNS,
 )  # fmt: skip

@@ -61,7 +61,9 @@ class SlurmBackend:
         )
         self._builder = CommandBuilder(settings.cluster_name, lambda: self._reader.seen_cluster)
         jobs = Jobs(self._runner, self._programs, settings.cluster_name)
-        self._reader = Reader(settings, self._runner, self._programs, jobs, context.seen_cluster)
+        self._reader = Reader(
+            settings, self._runner, self._programs, jobs, context.seen_cluster, context.tree_columns
+        )
         zones = Zones(self._runner)
         self._accounting = Accounting(self._runner, self._programs, settings.cluster_name, zones)
         # Not one lock per cluster: all clusters share slurmdbd, and without cluster_name a cluster has another name.

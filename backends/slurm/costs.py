@@ -15,7 +15,7 @@ from functools import cached_property
 from math import ceil
 
 from agent.core.actions import ClusterAction
-from backends.base import CostHints
+from backends.base import ClusterHints
 from backends.slurm.grouping import NAMES_AT_ONCE
 
 # Of a file that makes accounts, and of one that only adds users.
@@ -89,7 +89,7 @@ def leading_actions(actions: Sequence[ClusterAction], at_most: int) -> Sequence[
 class Costs:
     """The costs of one cluster. `rows`: how many associations it had when it was read last."""
 
-    def __init__(self, rows: Callable[[], int], hints: CostHints) -> None:
+    def __init__(self, rows: Callable[[], int], hints: ClusterHints[float]) -> None:
         self._rows = rows
         self._hints = hints
         self._learnt: dict[str, Cost] = {}

@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import fields, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, TypeVar
 
 from agent.core.errors import BackendError, BackendUnavailable, CommandFailed, ParseError
 from agent.core.model import Part, Snapshot
-from backends.base import Reread, Scope
+from backends.base import ClusterHints, Reread, Scope
 from backends.free_text import only_these
 from backends.process import CommandMissing, Runner
 from backends.slurm import parse
@@ -46,8 +46,10 @@ class Reader:
         runner: Runner,
         programs: Programs,
         jobs: Jobs,
-        seen_cluster: str = "",
+        seen_cluster: str,
+        tree_columns: ClusterHints[str],
     ) -> None:
+        """`tree_columns`: the last of the columns by which trees were read, by the cluster's name in the settings."""
         self._settings = settings
         self._runner = runner
         self._programs = programs
@@ -55,8 +57,8 @@ class Reader:
         self._where = (f"cluster={settings.cluster_name}",) if settings.cluster_name else ()
         # The name under which it was last seen, empty if never.
         self.seen_cluster = seen_cluster
-        # What this cluster's programs may show in place of parents; whether they list default associations alone.
-        self._places = [parse.PLACED_COLUMNS, parse.LINEAGE_COLUMNS]
+        self._tree_columns = tree_columns
+        # Whether this cluster's programs list default associations alone.
         self._lists_defaults = True
         # How many accounts and associations it had when it was last seen.
         self.seen_rows = 0
@@ -72,6 +74,16 @@ class Reader:
             return "the tree is read by the parent of each account (parentname)"
         is_placed = self._places[0] == parse.PLACED_COLUMNS
         return f"the tree is read by {'places (lft, rgt)' if is_placed else 'paths (lineage)'} with WOPInfo"
+
+    @cached_property
+    def _known_column(self) -> str:
+        return self._tree_columns.read().get(self._settings.cluster_name, parse.PLACED_COLUMNS[-1])
+
+    @cached_property
+    def _places(self) -> list[tuple[str, ...]]:
+        """What this cluster's programs may show in place of parents, first what they showed last."""
+        ways = (parse.PLACED_COLUMNS, parse.LINEAGE_COLUMNS)
+        return sorted(ways, key=lambda columns: columns[-1] != self._known_column)
 
     def observe(self, scope: Scope = Scope()) -> Snapshot:
         """Read the parts of the scope, one command each, all at once: a read is 180 ms of waiting and 4 ms of work
@@ -207,12 +219,12 @@ class Reader:
     def _placed_tree(self) -> parse.Tree | None:
         """Read the tree with where its rows are instead of parents: a fifth of the time, as slurmdbd runs a query for
         the parent of each account. None where this release shows nothing of the kind, or no parents follow from it.
-        What does not work is not tried again. Raises BackendError.
+        What does not work is not tried again, and what did is tried first by the next process. Raises BackendError.
         """
         while self._places:
             columns = self._places[0]
             try:
-                return self._associations(partial(parse.associations, columns=columns), columns, "WOPInfo")
+                tree = self._associations(partial(parse.associations, columns=columns), columns, "WOPInfo")
             except parse.Misplaced as error:
                 remedy = ". slurmdbd -R repairs the tree" if columns == parse.PLACED_COLUMNS else ""
                 log.warning("%s: parents are read one by one, which is slower%s", error, remedy)
@@ -221,6 +233,11 @@ class Reader:
                 if UNKNOWN_FIELD not in error.stderr:
                     raise
                 del self._places[0]
+            else:
+                if columns[-1] != self._known_column:
+                    self._known_column = columns[-1]
+                    self._tree_columns.write({self._settings.cluster_name: self._known_column})
+                return tree
         return None
 
     def _associations(

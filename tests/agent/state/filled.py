@@ -33,10 +33,10 @@ from agent.state import (
     reported_accounts,
     unreported_usage,
 )
-from agent.state.command_costs import CommandCosts
 from agent.state.dead_letters import DeadLetter
 from agent.state.held_plans import HeldPlans, HeldRow
 from agent.state.hints import (
+    COMMAND_COSTS,
     DRIFTS,
     HINTS,
     HISTORY_MONTHS,
@@ -141,7 +141,7 @@ def fill(folder: Path) -> None:
         folder, OURS.uuid, {f"{MODE} {URL}": ReportedService("3" * 32, "4" * 32, "v1", NOW, NOW)}
     )
     REPORTED_MEMBERS.put(folder, OURS.uuid, {"r": {"1" * 32: "ann"}})
-    CommandCosts(folder, CLUSTER).write({"accounts": 2.5})
+    COMMAND_COSTS.put(folder, CLUSTER, {"accounts": 2.5})
     month = FinalisedMonth(1, {"a": {"ann": {"cpu": 5}}})
     finalised_usage.save(
         folder, OURS.uuid, FinalisedUsage("slurm", 1, 1, 2, "x", "2026-05", {"2026-05": month})

@@ -25,7 +25,7 @@ from agent.run.results import PassReport, record
 from agent.state import journal, passes, pauses, store
 from agent.state.dead_letters import DeadLetter
 from agent.state.store import Store
-from backends.base import CostsOfThisProcess
+from backends.base import HintsOfThisProcess
 from backends.lock import WriteLock
 from backends.process import Runner
 from backends.slurm.commands import CommandBuilder
@@ -262,6 +262,6 @@ def test_root_loads_no_file_that_another_user_could_swap(foreign_folder: Path) -
     own = WriteLock(foreign_folder.parent / "own", "slurmdbd")
     with own:
         pass
-    costs = Costs(lambda: 0, CostsOfThisProcess())
+    costs = Costs(lambda: 0, HintsOfThisProcess[float]())
     assert Loader(Runner(), builder, own, Programs(""), costs)._worthwhile(actions, "c1")
     assert not Loader(Runner(), builder, lock, Programs(""), costs)._worthwhile(actions, "c1")

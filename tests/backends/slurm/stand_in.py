@@ -172,10 +172,12 @@ class HeadNode:
     def rules(self, *rules: Rule) -> None:
         (self.folder / "rules").write_text(repr([asdict(rule) for rule in rules]))
 
-    def backend(self, settings: Mapping[str, object] | None = None) -> SlurmBackend:
+    def backend(
+        self, settings: Mapping[str, object] | None = None, context: BackendContext | None = None
+    ) -> SlurmBackend:
         raw = {"slurm_bin_path": str(self.bin), "cluster_name": "c1", **(settings or {})}
         parsed = plugin.parse(raw, "test")
-        return plugin.connect(parsed.settings, BackendContext("0" * 32, self.folder / "state"))
+        return plugin.connect(parsed.settings, context or BackendContext("0" * 32, self.folder / "state"))
 
     def calls(self) -> list[str]:
         """Lines of the calls so far, without the flags that every sacctmgr call needs."""

@@ -14,7 +14,7 @@ from agent.core.errors import (
     ClusterBusy,
     PlanRefused,
 )
-from backends.base import CostsOfThisProcess
+from backends.base import HintsOfThisProcess
 from backends.free_text import plain
 from backends.lock import WriteLock
 from backends.process import CommandMissing, Runner
@@ -215,7 +215,7 @@ def test_a_writer_who_waits_in_vain_has_tried_nothing(tmp_path: Path) -> None:
     lock = WriteLock(tmp_path / "state", "c1", wait_s=0)
     programs = Programs(str(node.bin))
     jobs = Jobs(runner, programs, "c1")
-    costs = Costs(lambda: 0, CostsOfThisProcess())
+    costs = Costs(lambda: 0, HintsOfThisProcess[float]())
     tree = node.backend().observe
     writer = Writer(runner, builder, lock, programs=programs, tree=tree, jobs=jobs, costs=costs)
     with WriteLock(tmp_path / "state", "c1"), pytest.raises(ClusterBusy):

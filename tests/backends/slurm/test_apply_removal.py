@@ -15,7 +15,7 @@ from agent.core.errors import (
     ParseError,
 )
 from agent.core.plans import Outcome
-from backends.base import CostsOfThisProcess
+from backends.base import HintsOfThisProcess
 from backends.lock import WriteLock
 from backends.process import Runner
 from backends.slurm.apply import Writer
@@ -75,7 +75,7 @@ def test_jobs_that_do_not_end_keep_their_account_and_its_parent_and_nothing_else
         programs=programs,
         tree=node.backend().observe,
         jobs=Jobs(runner, programs, "c1", grace_s=0),
-        costs=Costs(lambda: 0, CostsOfThisProcess()),
+        costs=Costs(lambda: 0, HintsOfThisProcess[float]()),
     )
     wanted = [*removal("x", "p"), *removal("y", "p"), DeleteAccount(account="p", parent="root")]
     outcomes = writer.apply(wanted, "")

@@ -16,9 +16,9 @@ import pytest
 from agent.core.actions import AddMember, ClusterAction, CreateAccount, RemoveMember
 from agent.core.errors import ClusterBusy
 from agent.core.model import Snapshot
-from agent.state.command_costs import CommandCosts
+from agent.state.hints import COMMAND_COSTS
 from backends import lock
-from backends.base import CostsOfThisProcess
+from backends.base import HintsOfThisProcess
 from backends.lock import WriteLock
 from backends.process import Runner
 from backends.slurm import load_file
@@ -40,7 +40,7 @@ REMOVE = "remove user"
 
 def costs(rows: int, **learnt: tuple[float, float]) -> Costs:
     """Costs of a cluster where this was learnt of kinds of commands: seconds of one by itself, and of a unit."""
-    memory = CostsOfThisProcess()
+    memory = HintsOfThisProcess[float]()
     for name, (command_s, unit_s) in learnt.items():
         kind = name.replace("_", " ")
         memory |= {kind: command_s, kind + UNIT: unit_s}
@@ -183,19 +183,19 @@ def test_members_of_one_account_renumber_the_tree_once_and_those_of_several_each
 
 
 def test_what_was_learnt_is_known_to_the_next_process_for_a_day(tmp_path: Path) -> None:
-    first = Costs(lambda: LARGE, CommandCosts(tmp_path, "slurmdbd"))
+    first = Costs(lambda: LARGE, COMMAND_COSTS.of(tmp_path, "slurmdbd"))
     first.note(REMOVE, 10, 3 * first.seconds(REMOVE, 10))
-    second = Costs(lambda: LARGE, CommandCosts(tmp_path, "slurmdbd"))
+    second = Costs(lambda: LARGE, COMMAND_COSTS.of(tmp_path, "slurmdbd"))
     assert second.units_at_once(REMOVE) == first.units_at_once(REMOVE) < costs(LARGE).units_at_once(REMOVE)
-    assert REMOVE not in CommandCosts(tmp_path, "another").read()
-    assert "add user" not in CommandCosts(tmp_path, "slurmdbd").read()
+    assert REMOVE not in COMMAND_COSTS.of(tmp_path, "another").read()
+    assert "add user" not in COMMAND_COSTS.of(tmp_path, "slurmdbd").read()
 
 
 def test_what_was_learnt_is_read_once(tmp_path: Path) -> None:
     """A plan asks of each kind of command many times, and each reading opens a file."""
     readings = 0
 
-    class Counted(CostsOfThisProcess):
+    class Counted(HintsOfThisProcess[float]):
         def read(self) -> dict[str, float]:
             nonlocal readings
             readings += 1

@@ -12,7 +12,7 @@ import pytest
 from agent.core.associations import Association
 from agent.core.errors import BackendError, BackendUnavailable, CommandFailed, ParseError
 from agent.core.model import TREE_PARTS, Account, Part, Snapshot
-from backends.base import Reread, Scope
+from backends.base import BackendContext, Reread, Scope
 from backends.process import CommandMissing
 from backends.slurm.reader import NAMED_AT_MOST
 from tests.backends.slurm.stand_in import ROOT, HeadNode, Rule
@@ -326,6 +326,19 @@ def test_a_release_without_places_is_asked_for_what_it_has_from_then_on(node: He
     backend = node.backend()
     assert backend.observe() == backend.observe() == whole
     assert Counter(read for read in reads(node) if f"format={COLUMNS}" in read) == trees
+
+
+def test_what_a_tree_was_read_by_is_tried_first_and_forgotten_where_it_is_refused(node: HeadNode) -> None:
+    """As after a way back to an older release, or another `slurm_bin_path`."""
+    node.backend().observe()
+    context = BackendContext("0" * 32, node.folder / "state")
+    context.tree_columns.write({"c1": "lineage"})
+    node.rules(NO_LINEAGES)
+    for trees in ({TREE_BY_LINEAGE: 1, TREE: 1}, {TREE: 1}):
+        node.forget_calls()
+        node.backend(context=context).observe()
+        assert Counter(read for read in reads(node) if f"format={COLUMNS}" in read) == trees
+    assert context.tree_columns.read() == {"c1": "rgt"}
 
 
 def test_a_program_that_lists_all_associations_for_the_default_ones_is_asked_for_users(

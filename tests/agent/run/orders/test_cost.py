@@ -50,6 +50,18 @@ def test_create_orders_share_their_reads_and_writes(
     assert report.effort.requests.total() <= REQUESTS_PER_ORDER * ORDERS + SHARED_REQUESTS
 
 
+def test_a_new_process_knows_how_this_release_shows_its_tree(
+    slurm: SlurmCluster, waldur: SimulatedWaldur, tmp_path: Path
+) -> None:
+    """The first on a host has a read refused where it cannot know it yet."""
+    path = configuration(waldur, tmp_path)
+    for name, refused in (("one", slurm.refused_reads), ("two", 0)):
+        waldur.place_create_order(waldur.seed.project_uuids[0], name, limits={"cpu": 10})
+        report = passes.process_orders(site_of(path))
+        assert report.counted() == {"done": 1}
+        assert report.effort.commands["read"] == READS_AT_MOST + refused
+
+
 def test_of_a_large_offering_only_the_people_of_the_order_are_read(
     slurm: SlurmCluster, waldur: SimulatedWaldur, tmp_path: Path
 ) -> None:
