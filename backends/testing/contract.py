@@ -214,7 +214,7 @@ class BackendContract:
     # Reading --------------------------------------------------------------------------------------
 
     def test_unknown_is_never_absent(self, subject: Subject) -> None:
-        """A cluster that does not answer is no empty one: each read raises, and no action counts as done."""
+        """Assert that a cluster which does not answer is no empty one: reads raise, no action counts as done."""
         away = subject.away()
         for scope in (Scope(), TREE, Scope(BULK_PARTS, frozenset({"a_in"}))):
             with pytest.raises(BackendUnavailable):
