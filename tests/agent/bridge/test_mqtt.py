@@ -239,6 +239,8 @@ def test_a_flood_while_the_queue_of_tasks_is_away_is_bounded_and_ends_in_a_full_
         assert waldur.publisher is not None
         for n in range(100):
             waldur.publisher.send(Message("order", waldur.seed.offering_uuid, {"order_uuid": f"{n:032x}"}))
+            # The dispatcher holds the first one: it takes none out of the inbox once that is full.
+            wait_until("a task is refused", lambda: bridge.outbox.refusals > 0)
         # Beyond its messages only the gap is put there, when the first one has no room.
         wait_until("a message without room", lambda: len(bridge.bridge._inbox) > 20)
         bridge.outbox.is_away = False
