@@ -128,7 +128,8 @@ def failure(completed: Completed) -> BackendError | None:
     is_left_out = LEFT_OUT.search(printed) is not None
     if completed.returncode == 0 and not is_outage and not is_left_out:
         return None
-    if completed.returncode == 1 and not is_left_out and _is_no_change(said, printed):
+    is_modify = "modify" in (completed.words or completed.argv)
+    if completed.returncode == 1 and not is_left_out and _is_no_change(said, printed, is_modify=is_modify):
         return None
     if is_outage:
         return _outage(completed)
@@ -152,10 +153,10 @@ def failure(completed: Completed) -> BackendError | None:
     )
 
 
-def _is_no_change(said: str, printed: str) -> bool:
+def _is_no_change(said: str, printed: str, *, is_modify: bool) -> bool:
     """Return whether a command that ended with 1 had nothing to do."""
     if said:
-        return all(NO_EFFECT.search(line) for line in said.splitlines())
+        return is_modify and all(NO_EFFECT.search(line) for line in said.splitlines())
     return any(text in printed for text in NO_CHANGE)
 
 

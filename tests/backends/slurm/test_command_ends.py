@@ -72,16 +72,22 @@ ENDS: list[tuple[int, str, str, type[BackendError] | None]] = [
 def test_the_end_of_a_command_means(
     code: int, stdout: str, stderr: str, kind: type[BackendError] | None
 ) -> None:
-    completed = Completed(("sacctmgr", "x"), code, stdout, stderr, 0.1)
+    completed = Completed(("sacctmgr", "modify", "x"), code, stdout, stderr, 0.1)
     error = failure(completed)
     assert type(error) is (kind or type(None))
     if error is None:
         assert output(completed) == stdout
     else:
         assert "\n" not in str(error)
-        assert "`sacctmgr x`" in str(error)
+        assert "`sacctmgr modify x`" in str(error)
         with pytest.raises(type(error)):
             output(completed)
+
+
+@pytest.mark.parametrize("argv", [("sacctmgr", "show", "assoc", "where", "account=modify"), ("squeue",)])
+def test_a_read_that_failed_is_not_taken_for_one_that_found_nothing(argv: tuple[str, ...]) -> None:
+    with pytest.raises(CommandFailed):
+        output(Completed(argv, 1, "", NO_EFFECT, 0.1))
 
 
 @pytest.mark.parametrize(
