@@ -320,8 +320,10 @@ class Forewarning(Protocol):
 class PeriodicKeeper(Protocol):
     """Keeps what a periodic usage policy sets on single accounts."""
 
-    def cannot(self, asked: DesiredSettings) -> str:
-        """Return a sentence on what of these settings can never be kept here; empty where all can."""
+    def cannot(self, asked: DesiredSettings, observed: ObservedSettings) -> str:
+        """Return a sentence on what of these settings cannot be kept here, where the account has those observed; empty
+        where all can. Raises BackendError.
+        """
         ...
 
     def state(self, account: str) -> ObservedSettings | None:

@@ -50,7 +50,7 @@ class EmulatorSettings:
         share = held.get("fairshare")
         return ObservedSettings(int(share) if isinstance(share, int) else None, limits)
 
-    def cannot(self, _asked: DesiredSettings) -> str:
+    def cannot(self, _asked: DesiredSettings, _observed: ObservedSettings) -> str:
         return ""
 
     def apply(self, actions: Sequence[ClusterAction]) -> list[Outcome]:

@@ -53,7 +53,7 @@ class PeriodicSettings:
             )
         return None
 
-    def cannot(self, _asked: DesiredSettings) -> str:
+    def cannot(self, _asked: DesiredSettings, _observed: ObservedSettings) -> str:
         return ""
 
     def commands(self, actions: Sequence[ClusterAction]) -> list[str]:

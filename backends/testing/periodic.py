@@ -43,7 +43,7 @@ class PeriodicMemory:
         held = self.accounts[account]
         return ObservedSettings(held.share, {kind: dict(values) for kind, values in held.limits.items()})
 
-    def cannot(self, _asked: DesiredSettings) -> str:
+    def cannot(self, _asked: DesiredSettings, _observed: ObservedSettings) -> str:
         return ""
 
     def apply(self, actions: Sequence[ClusterAction]) -> Sequence[Outcome]:

@@ -247,9 +247,9 @@ class PeriodicMessage(Mode[PeriodicFacts, PlannedPeriodic]):
         snapshot = Snapshot(self.site.backend.cluster)
         if periodic.is_old(self._at, self._state.applied(self._now)):
             return PeriodicFacts(asked, self.policy, snapshot)
-        if refused := self._keeper.cannot(asked):
-            raise PlanRefused(refused)
         observed = _observed(self._keeper, asked.account)
+        if refused := self._keeper.cannot(asked, observed):
+            raise PlanRefused(refused)
         # One account, and all of that one.
         account = Account(asked.account, None, observed.limits.get(LimitType.GRP_TRES_MINS, {}))
         snapshot = replace(snapshot, accounts={asked.account: account}, complete=frozenset({Part.ACCOUNTS}))

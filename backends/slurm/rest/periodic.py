@@ -33,10 +33,17 @@ class RestPeriodicSettings:
         limits = {kind: dict(row.tres.get(path, {})) for kind, path in LISTS.items()}
         return ObservedSettings(row.share, {LimitType(kind): values for kind, values in limits.items()})
 
-    def cannot(self, asked: DesiredSettings) -> str:
-        if asked.resets_usage and self._commands is None:
-            return f"{NO_RESET}: the policy asks for it, so nothing of its message is done"
-        return ""
+    def cannot(self, asked: DesiredSettings, observed: ObservedSettings) -> str:
+        """Say what stands against a reset of raw usage by sacctmgr, which is asked. Raises what another try may end."""
+        if not asked.resets_usage:
+            return ""
+        try:
+            why = self._no_reset(asked.account, observed)
+        except BackendError as error:
+            if error.retryable:
+                raise
+            why = f"{NO_RESET}, and sacctmgr of this host fails: {error}"
+        return f"{why}. The policy asks for it, so nothing of its message is done" if why else ""
 
     def apply(self, actions: Sequence[ClusterAction]) -> list[Outcome]:
         """Carry the actions out in their order; after one that failed nothing more is tried."""
@@ -50,19 +57,25 @@ class RestPeriodicSettings:
         return outcomes
 
     def _reset(self, action: ResetRawUsage) -> Sequence[Outcome]:
-        """Reset raw usage by a command, which must see the account that slurmrestd shows: it says that nothing was to
-        do where it knows no such account.
-        """
-        if self._commands is None:
-            return [Outcome(action, BackendError(NO_RESET))]
+        """Reset raw usage by a command. Looks again: the share is perhaps another one now."""
         try:
-            here, there = self._commands.periodic.state(action.account), self.state(action.account)
+            why = self._no_reset(action.account, self.state(action.account))
         except BackendError as error:
             return [Outcome(action, error)]
+        if self._commands is None or why:
+            return [Outcome(action, BackendError(why))]
+        return self._commands.periodic.apply([action])
+
+    def _no_reset(self, account: str, there: ObservedSettings | None) -> str:
+        """Return why no command can reset the account that slurmrestd shows; empty where one can. sacctmgr says that
+        nothing was to do where it knows no such account. Raises BackendError.
+        """
+        if self._commands is None:
+            return NO_RESET
+        here = self._commands.periodic.state(account)
         if here is None or there is None or here.fairshare != there.fairshare:
-            words = (
-                f"{NO_RESET}, and sacctmgr of this host shows another account {action.account} than slurmrestd: let "
+            return (
+                f"{NO_RESET}, and sacctmgr of this host shows another account {account} than slurmrestd: let "
                 "slurm_bin_path and SLURM_CONF lead to the same cluster"
             )
-            return [Outcome(action, BackendError(words))]
-        return self._commands.periodic.apply([action])
+        return ""

@@ -3,24 +3,29 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from agent.core.actions import AddMember, CreateAccount
 from agent.core.association_actions import RemovePartition
+from agent.core.errors import BackendUnavailable
 from agent.core.model import Part
-from agent.core.periodic import DesiredSettings
+from agent.core.periodic import DesiredSettings, ObservedSettings
 from agent.core.periodic_actions import ResetRawUsage, SetFairshare
 from backends.base import Scope
 from backends.slurm.schema import NO_RESET
 from rig.parts import OWN_GENERATION
+from rig.processes import free_ports
 from rig.slurm_cluster import SlurmCluster
 from rig.slurmrestd import Slurmrestd
 from tests.backends.conftest import Connect, by_rest
 
 TREE = Scope(frozenset({Part.ACCOUNTS, Part.ASSOCIATIONS}))
+UNSET = ObservedSettings(1, {})
 RESET = DesiredSettings(account="s_reset", resets_usage=True)
 
 
@@ -35,7 +40,7 @@ def beside(real_slurmrestd: Slurmrestd, tmp_path: Path, monkeypatch: pytest.Monk
 def test_raw_usage_is_reset_by_sacctmgr(beside: Connect, real_slurmrestd: Slurmrestd) -> None:
     backend = beside()
     assert backend.apply([CreateAccount(account="s_reset", parent="root")])[0].done
-    assert backend.periodic.cannot(RESET) == ""
+    assert backend.periodic.cannot(RESET, backend.periodic.state("s_reset")) == ""
     before = backend.executed["write"]
     share, reset = backend.periodic.apply(
         [SetFairshare(account="s_reset", after=7), ResetRawUsage(account="s_reset")]
@@ -57,7 +62,34 @@ def test_another_cluster_is_not_taken_for_the_one_of_slurmrestd(
 
 def test_without_sacctmgr_a_reset_is_refused_as_before(real_slurmrestd: Slurmrestd, tmp_path: Path) -> None:
     backend = by_rest(real_slurmrestd.access, tmp_path)()
-    assert backend.periodic.cannot(RESET).startswith(NO_RESET)
+    assert backend.periodic.cannot(RESET, UNSET).startswith(f"{NO_RESET}. ")
+
+
+def test_a_reset_is_refused_before_anything_is_written_where_sacctmgr_knows_no_cluster(
+    beside: Connect, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    asked = replace(RESET, account="s_nowhere")
+    assert "lead to the same cluster" in beside().periodic.cannot(asked, UNSET)
+    (tmp_path / "empty.conf").touch()
+    monkeypatch.setenv("SLURM_CONF", str(tmp_path / "empty.conf"))
+    backend = beside()
+    refused = backend.periodic.cannot(RESET, UNSET)
+    assert refused.startswith(f"{NO_RESET}, and sacctmgr of this host fails: `")
+    assert refused.endswith("so nothing of its message is done")
+    assert backend.periodic.cannot(replace(RESET, resets_usage=False), UNSET) == ""
+
+
+def test_a_reset_waits_for_slurmdbd(
+    beside: Connect, monkeypatch: pytest.MonkeyPatch, real_slurmrestd: Slurmrestd, tmp_path: Path
+) -> None:
+    text = Path(real_slurmrestd.cluster.env["SLURM_CONF"]).read_text()
+    conf = tmp_path / "away.conf"
+    conf.write_text(
+        re.sub(r"(?m)^AccountingStoragePort=.*$", f"AccountingStoragePort={free_ports(1)[0]}", text)
+    )
+    monkeypatch.setenv("SLURM_CONF", str(conf))
+    with pytest.raises(BackendUnavailable):
+        beside().periodic.cannot(RESET, UNSET)
 
 
 def test_the_association_of_all_partitions_is_ended_by_sacctmgr(beside: Connect) -> None:
