@@ -17,7 +17,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from agent.core.errors import AnswerTooSlow, BackendUnavailable
-from agent.core.printable import printable
+from agent.core.printable import ended_as, printable
 
 CHUNK_BYTES = 1 << 16
 # A line of stderr that is longer goes to the log in parts.
@@ -25,6 +25,7 @@ LOGGED_CHARACTERS = 1000
 LOGGED_LINES = 200
 REST_CHUNKS = 16
 ENDING_S = 5.0
+ENDING_PAUSE_S = 0.01
 
 
 class Ended(BackendUnavailable):
@@ -147,18 +148,20 @@ class Dialogue:
                 self._log("it prints more, which is not logged")
 
     def _ended(self, *, cut: bool) -> Ended:
-        ends = select.poll()
-        with suppress(OSError):
-            watched = os.pidfd_open(self._child.pid)
-            ends.register(watched, select.POLLIN)
-            ends.poll(ENDING_S * 1000)
-            os.close(watched)
+        deadline_s = time.monotonic() + ENDING_S
+        # It is not waited for here: until it is killed its number must be no other's.
+        while not self._has_exited() and time.monotonic() < deadline_s:
+            time.sleep(ENDING_PAUSE_S)
         self._hear_rest()
         self.end()
-        code = self._child.returncode
-        how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with {code}"
         where = "in the middle of its answer" if cut else "before it answered"
-        return Ended(f"{self._name} {how} {where}{self._last_words()}")
+        return Ended(f"{self._name} {ended_as(self._child.returncode)} {where}{self._last_words()}")
+
+    def _has_exited(self) -> bool:
+        try:
+            return os.waitid(os.P_PID, self._child.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is not None
+        except ChildProcessError:
+            return True
 
     def _last_words(self) -> str:
         return f": {' / '.join(self.said)}" if self.said else ""

@@ -6,6 +6,7 @@ printed or logged as plain text: nothing in them steers the terminal or begins a
 from __future__ import annotations
 
 import json
+import signal
 from collections.abc import Iterable
 
 # They join letters of some scripts, and change nothing else.
@@ -38,3 +39,11 @@ def printable_json(document: str) -> str:
     return "".join(
         each if each.isprintable() or each in _JOINERS else json.dumps(each)[1:-1] for each in document
     )
+
+
+def ended_as(code: int | None) -> str:
+    """Return how a program ended, in words, by its return code. Real-time signals have no names."""
+    if code is None or code >= 0:
+        return f"ended with {code}"
+    names = {each.value: each.name for each in signal.Signals}
+    return f"was ended by {names.get(-code, f'signal {-code}')}"

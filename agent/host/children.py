@@ -8,7 +8,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
-from typing import IO, Any
+from typing import IO
 
 PR_SET_PDEATHSIG = 1
 # Loaded before any fork: between fork and exec a child of a process with threads must not load anything.
@@ -59,10 +59,3 @@ def start(
 def _die_with_parent() -> None:
     """Ask the kernel to end the child with us, even when we are killed."""
     LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
-
-
-def ended_as(code: Any) -> str:
-    """Return how a child ended, in words."""
-    if code is not None and code < 0:
-        return f"was ended by {signal.Signals(-code).name}"
-    return f"ended with {code}"

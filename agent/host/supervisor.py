@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from agent.core.backoff import Backoff
+from agent.core.printable import ended_as
 from agent.host import children, waiting
 from agent.host.children import Stopped, StopRequest
 
@@ -106,7 +107,7 @@ class Supervisor:
         each.short_lives = 0 if now_s - each.started_s > STEADY_S else each.short_lives + 1
         wait_s = RESTART.wait_s(max(0, each.short_lives - 1))
         each.next_start_s = now_s + wait_s
-        self._say("cluster", f"{each.part.name} {children.ended_as(code)}; started again in {wait_s:.0f} s")
+        self._say("cluster", f"{each.part.name} {ended_as(code)}; started again in {wait_s:.0f} s")
 
     def _stop(self, each: _Running) -> None:
         process = each.process

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from datetime import datetime
 
 from agent.core.errors import SiteAgentError
-from agent.host.children import ended_as
+from agent.core.printable import ended_as
 
 GIVE_UP_S = 600.0
 PRINTED_EVERY_S = 20.0
