@@ -17,6 +17,7 @@ from agent.core.actions import Action
 from agent.core.errors import PluginFailed, SiteAgentError
 from agent.core.model import Snapshot
 from agent.core.periods import SKEW, Month, attribution, last_months, surely_in
+from agent.core.printable import shortlist
 from agent.core.usage import FinalisedUsage, JobUse
 from agent.plan.policy.rules import PolicyContext
 from agent.plan.usage import planning as planner
@@ -36,6 +37,7 @@ DatedMonth = tuple[Month, datetime | None]
 TURN_S = 1800
 # An offering of so many resources may have a month that is too large to read in full each time.
 LARGE_OFFERING = 500
+NAMED_AT_MOST = 3
 
 
 class MonthEnded(SiteAgentError):
@@ -316,8 +318,10 @@ class _Observation:
                 silent = (
                     "the plugin names no usage" if seen.usage.by_component else "the cluster names no job"
                 )
+                failed = [f"{account}: {reason}" for account, reason in seen.usage.unknown.items()]
                 self.notes.append(
                     f"{silent} in {which}, which says nothing of any account: nothing is submitted"
+                    f"{f' ({shortlist(failed, NAMED_AT_MOST)})' if failed else ''}"
                 )
             return MonthFacts(which, date, seen, None, is_current)
         lacking = planner.untracked(components, [seen.usage])

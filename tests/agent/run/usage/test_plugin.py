@@ -128,6 +128,14 @@ def test_an_exception_zeroes_nothing(world: PluginWorld) -> None:
     assert world.in_waldur() == {"a_1": "1.00", "a_2": "4.00"}
 
 
+def test_what_failed_is_said_where_nothing_is_named(world: PluginWorld) -> None:
+    world.says(a_1="503 from the service")
+    (note,) = world.report().notes
+    assert "the plugin names no usage" in note
+    assert "a_1: plugin tally in " in note
+    assert "ValueError: 503 from the service" in note
+
+
 def test_usage_that_falls_is_held(world: PluginWorld) -> None:
     world.says(a_1=used(5), a_2=used(2))
     world.report()
