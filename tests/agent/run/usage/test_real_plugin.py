@@ -138,6 +138,8 @@ def test_dwdi_counts_the_cluster_of_the_offering(
     assert in_waldur(waldur, "node_hours")[0] == "4.00"
     service.is_away = True
     report = passes.report_usage(site)
+    # It logs what the service said, and returns nothing: that is unknown.
+    assert any("the plugin names no usage in" in note for note in report.notes)
     assert in_waldur(waldur, "node_hours") == ["4.00", "2.00", "0.00", "0.00"]
     assert "top-secret" not in str(report.as_json())
 
