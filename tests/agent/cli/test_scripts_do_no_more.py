@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: MIT
-"""No script of the reference's name does more than its original: both sides before it and after it, on a site where
-each pass would find something to do.
+"""No script of the reference's name does more than its original is known to do: both sides before it and after it, on a
+site where each pass would find something to do. The originals are not run: what each changes is written down here.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -46,7 +47,15 @@ class Sides:
         """Every value of both sides by its path, without traces of reading."""
         waldur = dict(leaves("waldur", self.site.waldur.site.state()))
         values = {path: value for path, value in waldur.items() if not TRACES.match(path)}
-        return {**values, "cluster": self.site.cluster()}
+        return {**values, **self.cluster()}
+
+    def cluster(self) -> dict[str, Any]:
+        """What the emulated cluster holds, by its path."""
+        text = self.site.cluster()
+        try:
+            return dict(leaves("cluster", json.loads(text)))
+        except ValueError:
+            return {"cluster": text}
 
     def put_cluster(self, text: str) -> None:
         Path(self.site.environment["SLURM_EMULATOR_STATE_FILE"]).write_text(text)
@@ -103,7 +112,7 @@ def sides(site: OperatorSite) -> Sides:
     return sides
 
 
-# What each may change, as paths; the others change nothing.
+# What the original of each is known to change, as paths; the others change nothing.
 DOES: Mapping[str, set[str]] = {
     "waldur_sync_resource_limits": {r"waldur\.resources\.0\.limits\.cpu"},
     "waldur_sync_offering_users": {r"waldur\.offering_users\.4\.(state|username)"},
@@ -124,7 +133,7 @@ NAMES = sorted(name for name in SCRIPTS if name.startswith(("waldur_site_", "wal
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_script_changes_what_its_original_changes_and_nothing_else(
+def test_a_script_changes_what_its_original_is_known_to_change_and_nothing_else(
     sides: Sides, script: Script, name: str
 ) -> None:
     staff = sides.site.waldur.token("staff")
@@ -137,13 +146,15 @@ def test_a_script_changes_what_its_original_changes_and_nothing_else(
     assert bool(found) is bool(may), "it does what its original does"
 
 
-# What each service may change, what shows that it has done its work, and what it leaves as it was.
+# What the original of each service is known to change, what shows that it has done its work.
 SERVICES: Mapping[str, tuple[set[str], Callable[[Sides], bool]]] = {
     "order_process": (
         {
             r"waldur\.(orders|resources)\.1\..*",
             r"waldur\.offering_users\.4\.(state|username)",  # of the people who get into the new account
-            "cluster",
+            r"cluster\.accounts\.a_two\..*",
+            r"cluster\.associations\.[^:]*:a_two:demo:\..*",
+            r"cluster\.users\.nnewcomer\..*",
         },
         lambda sides: sides.site.waldur.site.resources()[1].state.value == "OK",
     ),
@@ -151,7 +162,7 @@ SERVICES: Mapping[str, tuple[set[str], Callable[[Sides], bool]]] = {
         {
             r"waldur\.offering_users\.4\.(state|username)",
             r"waldur\.resources\.0\.(limits\.cpu|last_sync|backend_metadata\..*)",
-            "cluster",
+            r"cluster\.(associations\.(ffrost5|nnewcomer):a_one:demo:|users\.(ffrost5|nnewcomer))\..*",
         },
         lambda sides: sides.site.waldur.site.resources()[0].limits["cpu"] == 5,
     ),
@@ -163,7 +174,9 @@ SERVICES: Mapping[str, tuple[set[str], Callable[[Sides], bool]]] = {
 
 
 @pytest.mark.parametrize("mode", SERVICES)
-def test_a_service_changes_what_its_original_changes_and_nothing_else(sides: Sides, mode: str) -> None:
+def test_a_service_changes_what_its_original_is_known_to_change_and_nothing_else(
+    sides: Sides, mode: str
+) -> None:
     may, is_done = SERVICES[mode]
     before = sides.both()
     env = {**os.environ, **sides.site.environment}
@@ -176,9 +189,6 @@ def test_a_service_changes_what_its_original_changes_and_nothing_else(sides: Sid
         agent.stop()
     found = changed(before, sides.both())
     assert {path for path in found if not any(re.fullmatch(each, path) for each in may)} == set()
-    account = sides.site.cluster()
-    if mode == "order_process":
-        assert LIMIT.format(300) in account, "limits of accounts that stand are not its business"
 
 
 def limits(sides: Sides, script: Script, *words: str) -> tuple[int, str, set[str]]:
