@@ -112,6 +112,8 @@ class RemovePartition(ClusterAction):
     partition: str
     # It is the user's default account.
     is_default: bool = field(default=False, compare=False)
+    # Accounts above it that are Waldur's, to one of which the default may go meanwhile.
+    aside: tuple[str, ...] = field(default=(), compare=False)
 
     def applied_to(self, snapshot: Snapshot) -> Snapshot:
         row = Association(self.account, self.user, self.partition)

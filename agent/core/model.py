@@ -349,6 +349,9 @@ class Snapshot:
     member_qos: Mapping[Association, MemberQos] = field(default_factory=dict)
     # Those that take no jobs (SLURM: GrpSubmitJobs=0 of a user's association; part ASSOCIATIONS).
     closed: frozenset[Association] = frozenset()
+    # Of these, the ones that have all marks of a default account that was put aside (SLURM: MaxSubmitJobs=0 and
+    # fairshare=parent as well). Empty where the marks were not read.
+    put_aside: frozenset[Association] = frozenset()
     # Asked for where a plan names some (part PARTITIONS).
     partitions: frozenset[str] = frozenset()
     # Limits of single users (SLURM: MaxTRESMins) by (account, user), where there are any (part USER_LIMITS, which a
@@ -413,6 +416,7 @@ class Snapshot:
             user_limits=_instead(before.user_limits, self.user_limits, lambda at: at[0] in accounts),
             member_qos=_instead(before.member_qos, self.member_qos, lambda row: row.account in accounts),
             closed=self.closed | {row for row in before.closed if row.account not in accounts},
+            put_aside=self.put_aside | {row for row in before.put_aside if row.account not in accounts},
             default_accounts=_instead(
                 before.default_accounts, self.default_accounts, lambda name: name in users
             ),

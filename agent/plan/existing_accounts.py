@@ -127,9 +127,9 @@ def returned(
 
 
 def missing_defaults(spec: AllocationSpec, snapshot: Snapshot, reason: str) -> Iterator[MoveDefaultAccount]:
-    """Yield a default account for members who have lost theirs: without one `srun` alone is refused. Whose default is
-    an account above that is closed to them was put there by a removal of a partition which was cut off
-    (`backends.slurm.detour`).
+    """Yield a default account for members who have lost theirs: without one `srun` alone is refused. So have those
+    whose default was put aside by a removal of a partition that was cut off (`backends.slurm.detour`): to an account
+    above, of Waldur's, in which they have that one association, with all its marks.
     """
     if Part.DEFAULT_ACCOUNTS not in snapshot.complete:
         return
@@ -138,9 +138,39 @@ def missing_defaults(spec: AllocationSpec, snapshot: Snapshot, reason: str) -> I
         default = snapshot.default_accounts.get(user, "")
         if not default:
             yield MoveDefaultAccount(account=account, user=user, before="", reason=f"{reason}: it has none")
-        elif Association(default, user) in snapshot.closed and default in snapshot.above(account):
+        elif _is_put_aside(spec, user, snapshot):
             why = f"{reason}: it was put aside while a partition was removed"
             yield MoveDefaultAccount(account=account, user=user, before=default, reason=why)
+
+
+def closed_defaults(spec: AllocationSpec, snapshot: Snapshot) -> list[str]:
+    """Return members whose default is an account above that takes no jobs of theirs, and was not put aside for sure:
+    that is somebody's decision.
+    """
+    account = spec.account.name
+    above = snapshot.above(account)
+    found = []
+    for user in sorted(snapshot.users_of(account) & set(spec.members)):
+        default = snapshot.default_accounts.get(user, "")
+        is_closed = default in above and Association(default, user) in snapshot.closed
+        if is_closed and not _is_put_aside(spec, user, snapshot):
+            found.append(user)
+    return found
+
+
+def _accounts_above(spec: AllocationSpec, snapshot: Snapshot) -> tuple[str, ...]:
+    """Return the accounts that an allocation stands below and that are Waldur's, the nearest first: none that the site
+    has for everybody.
+    """
+    ours = {ancestor.name for ancestor in spec.ancestors}
+    return tuple(name for name in snapshot.above(spec.account.name) if name in ours)
+
+
+def _is_put_aside(spec: AllocationSpec, user: str, snapshot: Snapshot) -> bool:
+    account = snapshot.default_accounts.get(user, "")
+    row = Association(account, user)
+    is_marked = row in snapshot.put_aside and snapshot.rows_of(account, user) == {row}
+    return is_marked and account in _accounts_above(spec, snapshot)
 
 
 def associations(spec: AllocationSpec, snapshot: Snapshot, reason: str) -> Iterator[ClusterAction]:
@@ -173,7 +203,12 @@ def associations(spec: AllocationSpec, snapshot: Snapshot, reason: str) -> Itera
             yield KeepDefaultAccount(account=account, user=user, reason=reason)
         for partition in stale:
             yield RemovePartition(
-                account=account, user=user, partition=partition, is_default=is_default, reason=reason
+                account=account,
+                user=user,
+                partition=partition,
+                is_default=is_default,
+                aside=_accounts_above(spec, snapshot) if is_default else (),
+                reason=reason,
             )
 
 

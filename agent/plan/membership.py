@@ -179,9 +179,22 @@ def plans(
     # Who has lost the default account gets one of the accounts that are theirs, the first by name.
     given: set[str] = set()
     for draft in sorted(drafts, key=lambda draft: draft.case.account):
+        if closed := existing_accounts.closed_defaults(draft.spec, snapshot):
+            draft.notes.append(
+                f"{', '.join(closed[:5])} ({len(closed)} in all) keep as default an account above "
+                f"{draft.case.account} that takes no jobs of theirs (GrpSubmitJobs=0): it is not certain that this "
+                "service put it aside. Where nobody wants it, set "
+                f"`sacctmgr modify user where name=... set DefaultAccount={draft.case.account}`"
+            )
         for action in existing_accounts.missing_defaults(draft.spec, snapshot, draft.case.reason):
             if action.user not in given:
                 given.add(action.user)
+                if action.before and rules.no_removal_reason:
+                    draft.notes.append(
+                        f"the default account of {action.user} stays {action.before} for now, where a removal of a "
+                        f"partition put it aside: {rules.no_removal_reason}"
+                    )
+                    continue
                 draft.built.append(action)
                 if action.before:
                     left = RemoveMember(account=action.before, user=action.user, reason=action.reason)

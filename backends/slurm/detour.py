@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: MIT
 """Takes a partition from users whose default account it is in, where SLURM refuses that although other partitions of
-the account stay (24.11): for that moment their default is an account above, which takes no jobs of theirs.
+the account stay (24.11): for that moment their default is an account above, of Waldur's, which takes no jobs of theirs.
 
     add user name=ann cluster=c account=project DefaultAccount=project GrpSubmitJobs=0 MaxSubmitJobs=0 fairshare=parent
     remove user where name=ann account=a_one partition=gpu cluster=c
     modify user where name=ann cluster=c set DefaultAccount=a_one
     remove user where name=ann account=project cluster=c
 
-Where it is cut off, the next pass sees a default account that is closed to its user, and sets it back
+Where it is cut off, the next pass sees a default account with these marks (`Snapshot.put_aside`), and sets it back
 (`agent.plan.existing_accounts`).
 """
 
@@ -64,7 +64,12 @@ class Detour:
             yield from (Outcome(action, unread) for action in refused.actions)
             return
         if not other:
-            yield from (Outcome(action, error) for action in idle)
+            refusal = BackendError(
+                f"{error}. Going by another default account needs one above {refused.actions[0].account} that is "
+                "Waldur's (a project's or customer's) and that none of these users is in: take them out of one, or "
+                "set another default account of theirs, and the next pass removes the partition"
+            )
+            yield from (Outcome(action, refusal) for action in idle)
             return
         for batch in self._builder.batches(idle):
             yield from self._around(batch, other, run)
@@ -95,8 +100,11 @@ class Detour:
         }
 
     def _account_above(self, actions: list[ClusterAction]) -> str:
-        """Return the nearest account above that none of the users is in, empty where there is none."""
+        """Return the nearest account above that is Waldur's and that none of the users is in, empty if there is none.
+        In no other could the next pass take away what is left where this is cut off: the gate protects it.
+        """
         tree = self._tree()
-        users = {action.user for action in only(RemovePartition, actions)}
-        above = tree.above(actions[0].account)
+        removals = only(RemovePartition, actions)
+        users = {action.user for action in removals}
+        above = [name for name in tree.above(removals[0].account) if all(name in a.aside for a in removals)]
         return next((account for account in above if not tree.users_of(account) & users), "")

@@ -24,10 +24,14 @@ ASSOCIATION_COLUMNS = (
     "cluster", "account", "user", "partition", "parentname", "grptresmins", "grpsubmit", "qos", "defaultqos",
     "maxtresmins",
 )  # fmt: skip
+# By these and `grpsubmit` a default account is known that was put aside (`detour`). None is where the tree is read by
+# parents.
+MARK_COLUMNS = ("maxsubmit", "share")
+PUT_ASIDE = ["0", "0", "parent"]
 # Where a row stands in the tree, from which its parent follows: `parentname` costs a query for each account (22.05).
-PLACED_COLUMNS = (*ASSOCIATION_COLUMNS, "lft", "rgt")
+PLACED_COLUMNS = (*ASSOCIATION_COLUMNS, *MARK_COLUMNS, "lft", "rgt")
 # From 23.11 on a row has no place but the names of all accounts above it: `/customer/project/`.
-LINEAGE_COLUMNS = (*ASSOCIATION_COLUMNS, "lineage")
+LINEAGE_COLUMNS = (*ASSOCIATION_COLUMNS, *MARK_COLUMNS, "lineage")
 DEFAULT_COLUMNS = ("account", "user")
 SHOW_ASSOCIATIONS = "sacctmgr show assoc"
 # The account that every tree has: an answer without it is not whole.
@@ -58,6 +62,7 @@ class Tree:
     user_limits: Mapping[tuple[str, str], Mapping[str, int]] = field(default_factory=dict)
     member_qos: Mapping[Association, MemberQos] = field(default_factory=dict)
     closed: frozenset[Association] = frozenset()
+    put_aside: frozenset[Association] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +97,7 @@ def associations(
     user_limits: dict[tuple[str, str], Mapping[str, int]] = {}
     member_qos: dict[Association, MemberQos] = {}
     closed: list[Association] = []
+    put_aside: list[Association] = []
     kinds: dict[tuple[str, ...], type[_Places | _Lineages]] = {
         PLACED_COLUMNS: _Places,
         LINEAGE_COLUMNS: _Lineages,
@@ -104,7 +110,7 @@ def associations(
         clusters.add(cluster)
         own, default_qos = qos_of(qos), fold(default_qos)
         if places and len(clusters) == 1:
-            places.add(account, user, partition, *place)
+            places.add(account, user, partition, *place[len(MARK_COLUMNS) :])
         if user:
             user, partition = intern(user), intern(fold(partition))
             users[partition][account].append(user)
@@ -113,6 +119,8 @@ def associations(
             if per_job:
                 user_limits[account, user] = limits_of(per_job)
             closed += [Association(account, user, partition)] * (submit == "0")
+            is_aside = [submit, *place[: len(MARK_COLUMNS)]] == PUT_ASIDE
+            put_aside += [Association(account, user, partition)] * is_aside
             continue
         accounts[account] = Account(
             name=account,
@@ -141,6 +149,7 @@ def associations(
         user_limits,
         member_qos,
         frozenset(closed),
+        frozenset(put_aside),
     )
 
 

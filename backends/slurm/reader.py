@@ -213,6 +213,7 @@ class Reader:
             user_limits=tree.user_limits,
             member_qos=tree.member_qos,
             closed=tree.closed,
+            put_aside=tree.put_aside,
             complete=frozenset({Part.ACCOUNTS, Part.ASSOCIATIONS, Part.USER_LIMITS}),
         )
 

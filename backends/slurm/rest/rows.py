@@ -50,6 +50,8 @@ class Row:
     default_qos: str = ""
     tres: Mapping[Path, Limits] = field(default_factory=dict)
     submit_limit: int | None = None
+    # Of each user (MaxSubmitJobs).
+    user_submit_limit: int | None = None
     # None: the account's above.
     share: int | None = None
     # Its own QoS, or those that it inherits.
@@ -103,13 +105,16 @@ class Rows:
         """Return the accounts, associations, default accounts and limits of users. `with_inherited_qos`: the QoS that
         count for members. What equals the account's may be their own; SLURM does not show the difference.
         """
-        accounts, found, defaults, user_limits, member_qos, closed = {}, set(), {}, {}, {}, set()
+        accounts, found, defaults, user_limits, member_qos = {}, set(), {}, {}, {}
+        closed, put_aside = set(), set()
         for row in self.by_key.values():
             if row.user:
                 place = Association(row.account, row.user, fold(row.partition))
                 found.add(place)
                 if row.submit_limit == 0:
                     closed.add(place)
+                    if row.user_submit_limit == 0 and row.share is None:
+                        put_aside.add(place)
                 if with_inherited_qos and row.counted_qos:
                     member_qos[place] = row.counted_qos
                 elif row.qos or row.default_qos:
@@ -136,6 +141,7 @@ class Rows:
             user_limits=user_limits,
             member_qos=member_qos,
             closed=frozenset(closed),
+            put_aside=frozenset(put_aside),
             complete=frozenset(parts),
         )
 
@@ -194,6 +200,7 @@ def _own(row: Row, above: Row) -> Row:
         tres={path: limits for path, limits in tres.items() if limits},
         qos=() if set(row.qos) == set(above.qos) else row.qos,
         default_qos="" if row.default_qos == above.default_qos else row.default_qos,
+        user_submit_limit=None if row.user_submit_limit == above.user_submit_limit else row.user_submit_limit,
     )
 
 
@@ -209,6 +216,7 @@ def _row(item: Mapping[str, Any]) -> Row:
         default_qos=_text(_below(item, "default"), "qos"),
         tres={path: limits for path in (*OWN_LISTS, *INHERITED_LISTS) if (limits := _limits(item, path))},
         submit_limit=_number(_below(item, "max", "jobs", "per").get("submitted")),
+        user_submit_limit=_number(_below(item, "max", "jobs").get("total")),
         share=None if share == SHARE_OF_PARENT else share,
     )
 

@@ -80,12 +80,12 @@ def placed(text):
             if not user and row[0] == cluster and (row[4] == account if not row[2] else row[1] == account):
                 enter(other)
         last[0] += 1
-        places[number] = f"|{left}|{last[0]}"
+        places[number] = f"|||{left}|{last[0]}"
 
     for number, row in enumerate(rows):
         if row[1] == "root" and not row[2]:
             enter(number)
-    printed = ["|".join([*row[:4], "", *row[5:]]) + places.get(n, "||") for n, row in enumerate(rows)]
+    printed = ["|".join([*row[:4], "", *row[5:]]) + places.get(n, "||||") for n, row in enumerate(rows)]
     return "".join(line + "\n" for line in printed)
 
 

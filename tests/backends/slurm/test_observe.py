@@ -19,8 +19,8 @@ from tests.backends.slurm.stand_in import ROOT, HeadNode, Rule
 
 COLUMNS = "cluster,account,user,partition,parentname,grptresmins,grpsubmit,qos,defaultqos,maxtresmins"
 TREE, TREE_BY_LINEAGE, TREE_BY_PARENTS = (
-    f"show assoc cluster=c1 format={COLUMNS},lft,rgt WOPInfo",
-    f"show assoc cluster=c1 format={COLUMNS},lineage WOPInfo",
+    f"show assoc cluster=c1 format={COLUMNS},maxsubmit,share,lft,rgt WOPInfo",
+    f"show assoc cluster=c1 format={COLUMNS},maxsubmit,share,lineage WOPInfo",
     f"show assoc cluster=c1 format={COLUMNS} WOPLimits",
 )
 DEFAULTS = "show assoc cluster=c1 format=account,user OnlyDefaults WOPInfo"
@@ -306,10 +306,10 @@ def test_of_very_many_without_a_default_account_all_users_are_listed(node: HeadN
 NO_PLACES = Rule("lft", 1, stderr="Unknown field 'lft'\n")
 NO_LINEAGES = Rule("lineage", 1, stderr="Unknown field 'lineage'\n")
 LINEAGES = """\
-c1|root||||||normal|||/
-c1|root|root||||||||/0-root/
-c1|a||||cpu=60||normal|||/a/
-c1|a|ann||||||||/a/0-ann/
+c1|root||||||normal|||||/
+c1|root|root||||||||||/0-root/
+c1|a||||cpu=60||normal|||||/a/
+c1|a|ann||||||||||/a/0-ann/
 """
 RELEASES = {
     "23.11 and later": (Rule("lineage", stdout=LINEAGES), {TREE: 1, TREE_BY_LINEAGE: 2}),
@@ -354,7 +354,7 @@ def test_a_program_that_lists_all_associations_for_the_default_ones_is_asked_for
     assert reads(node).count(USERS_ALL) == 2
 
 
-OVERLAPPING = Rule("lft", stdout="c1|root||||||normal|||1|4\nc1|a|||||||||3|6\n")
+OVERLAPPING = Rule("lft", stdout="c1|root||||||normal|||||1|4\nc1|a|||||||||||3|6\n")
 ORPHANED = Rule("lineage", stdout=LINEAGES.replace("|/a/\n", "|/b/a/\n"))
 CONTRADICTIONS = {
     "its place 3 to 6 is not within root": ([OVERLAPPING], "slower. slurmdbd -R repairs the tree"),

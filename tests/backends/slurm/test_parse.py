@@ -310,12 +310,12 @@ BYTES_OF_A_USER = 600
 
 def rows_of_large() -> Iterator[str]:
     """Yield a tree as it comes: accounts of ten users each, below root."""
-    yield f"test|root||||||normal|||1|{3 * USERS_OF_LARGE}"
+    yield f"test|root||||||normal|||||1|{3 * USERS_OF_LARGE}"
     for number in range(USERS_OF_LARGE // 10):
         left = 2 + 22 * number
-        yield f"test|other{number}|||||||||{left}|{left + 21}"
+        yield f"test|other{number}|||||||||||{left}|{left + 21}"
         for each in range(10):
-            yield f"test|other{number}|o{number}_{each}||||||||{left + 1 + 2 * each}|{left + 2 + 2 * each}"
+            yield f"test|other{number}|o{number}_{each}||||||||||{left + 1 + 2 * each}|{left + 2 + 2 * each}"
 
 
 def test_a_large_tree_and_its_indexes_take_few_bytes_for_each_user() -> None:

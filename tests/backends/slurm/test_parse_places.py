@@ -7,17 +7,17 @@ from agent.core.associations import Association
 from backends.slurm import parse
 
 PLACED = """\
-test|a|ann||||||||4|5
-test|b|||||||||3|8
-test|a||||cpu=60,mem=2G|5|normal|||2|9
-test|b|bob||||||||6|7
-test|root||||||normal|||1|12
-test|root|root||||||||10|11
+test|a|ann||||||||||4|5
+test|b|||||||||||3|8
+test|a||||cpu=60,mem=2G|5|normal|||||2|9
+test|b|bob||||||||||6|7
+test|root||||||normal|||||1|12
+test|root|root||||||||||10|11
 """
 
 
 def test_parents_follow_from_places_in_any_order_of_the_rows() -> None:
-    lines = PLACED.replace("test|a|ann||||||||4|5", "test|b|ann||||||||4|5").splitlines()
+    lines = PLACED.replace("test|a|ann||||||||||4|5", "test|b|ann||||||||||4|5").splitlines()
     tree = parse.associations(lines, parse.PLACED_COLUMNS)
     assert {name: account.parent for name, account in tree.accounts.items()} == {
         "root": None,
@@ -34,7 +34,7 @@ def test_parents_follow_from_places_in_any_order_of_the_rows() -> None:
 
 
 MISPLACED = {
-    "an account across the end of another": ("test|b|||||||||3|8", "test|b|||||||||3|10"),
+    "an account across the end of another": ("test|b|||||||||||3|8", "test|b|||||||||||3|10"),
     "a user out of its account": ("6|7", "9|10"),
     "two in one place": ("3|8", "2|9"),
     "a second top": ("2|9", "13|14"),
@@ -55,18 +55,18 @@ def test_no_parents_follow_from_places_that_do_not_nest(what: str) -> None:
 
 
 LINEAGE = """\
-test|a|ann|main|||||||/b/a/0-ann/main/
-test|a||||cpu=60,mem=2G|5|normal|||/b/a/
-test|b|bob||||||||/b/0-bob/
-test|b|||||||||/b/
-test|root||||||normal|||/
-test|root|root||||||||/0-root/
+test|a|ann|main|||||||||/b/a/0-ann/main/
+test|a||||cpu=60,mem=2G|5|normal|||||/b/a/
+test|b|bob||||||||||/b/0-bob/
+test|b|||||||||||/b/
+test|root||||||normal|||||/
+test|root|root||||||||||/0-root/
 """
 
 
 @pytest.mark.parametrize("of_root", ["/", ""])
 def test_parents_follow_from_lineages_in_any_order_of_the_rows(of_root: str) -> None:
-    lines = LINEAGE.replace("normal|||/\n", f"normal|||{of_root}\n").splitlines()
+    lines = LINEAGE.replace("normal|||||/\n", f"normal|||||{of_root}\n").splitlines()
     tree = parse.associations(lines, parse.LINEAGE_COLUMNS)
     parents = {name: account.parent for name, account in tree.accounts.items()}
     assert parents == {"root": None, "b": "root", "a": "b"}
@@ -93,7 +93,7 @@ BAD_LINEAGES = {
     "another user": ("/b/0-bob/", "/b/0-ann/"),
     "another partition": ("0-ann/main/", "0-ann/"),
     "none": ("|/b/\n", "|\n"),
-    "two of one account": ("test|b|bob||||||||/b/0-bob/", "test|b|||||||||/b/"),
+    "two of one account": ("test|b|bob||||||||||/b/0-bob/", "test|b|||||||||||/b/"),
 }
 
 
@@ -108,3 +108,28 @@ def test_rows_of_two_clusters_are_no_contradiction() -> None:
     """Without `cluster_name` the clusters are counted, and the operator is asked for one."""
     tree = parse.associations(LINEAGE + LINEAGE.replace("test|", "other|"), parse.LINEAGE_COLUMNS)
     assert tree.clusters == {"test", "other"}
+
+
+MARKED = "test|b|bob||||||||||/b/0-bob/", "test|b|bob||||0||||0|parent|/b/0-bob/"
+OTHERS = {
+    "another limit of all jobs": ("|||0||||0|parent|", "|||5||||0|parent|"),
+    "no limit of all jobs": ("|||0||||0|parent|", "|||||||0|parent|"),
+    "another limit of jobs": ("||0|parent|", "||5|parent|"),
+    "no limit of jobs": ("||0|parent|", "|||parent|"),
+    "a share of its own": ("|0|parent|", "|0|1|"),
+}
+
+
+def test_an_association_that_was_put_aside_has_all_the_marks() -> None:
+    tree = parse.associations(LINEAGE.replace(*MARKED), parse.LINEAGE_COLUMNS)
+    assert tree.put_aside == tree.closed == {Association("b", "bob")}
+
+
+@pytest.mark.parametrize("what", OTHERS)
+def test_one_mark_less_is_somebody_elses_association(what: str) -> None:
+    assert MARKED[1].count(OTHERS[what][0]) == 1
+    tree = parse.associations(
+        LINEAGE.replace(MARKED[0], MARKED[1].replace(*OTHERS[what])), parse.LINEAGE_COLUMNS
+    )
+    assert not tree.put_aside
+    assert tree.closed == (set() if "of all jobs" in what else {Association("b", "bob")})

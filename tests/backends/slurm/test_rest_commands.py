@@ -143,10 +143,52 @@ def test_a_partition_of_a_default_account_is_taken_on_every_generation(beside: C
     for _ in range(2):  # which of them is the default one is SLURM's to say
         rows = {row.partition for row in backend.observe(TREE).rows_of("s_parts", "lina")}
         for partition in sorted(rows):
-            removal = RemovePartition(account="s_parts", user="lina", partition=partition, is_default=True)
+            removal = RemovePartition(
+                account="s_parts", user="lina", partition=partition, is_default=True, aside=("s_top",)
+            )
             assert [outcome.error for outcome in backend.apply([removal])] == [None]
             seen = backend.observe(TREE)
             assert {row.partition for row in seen.rows_of("s_parts", "lina")} == rows - {partition}
             assert seen.default_accounts["lina"] == "s_parts"
             assert not seen.users_of("s_top") and not seen.closed
             assert backend.apply([made[-1]])[0].done
+
+
+def test_a_default_account_that_was_put_aside_is_known_by_all_its_marks(
+    beside: Connect, real_slurmrestd: Slurmrestd
+) -> None:
+    backend = beside()
+    assert backend.apply([CreateAccount(account="s_aside", parent="root")])[0].done
+    by_hand = ("GrpSubmitJobs=0", "fairshare=parent")
+    for user, marks in (("ours", (*by_hand, "MaxSubmitJobs=0")), ("theirs", by_hand)):
+        real_slurmrestd.cluster.ask("sacctmgr", "-i", "add", "user", user, "account=s_aside", *marks)
+    seen = backend.observe(TREE)
+    assert {row.user for row in seen.closed if row.account == "s_aside"} == {"ours", "theirs"}
+    assert {row.user for row in seen.put_aside if row.account == "s_aside"} == {"ours"}
+
+
+def test_a_partition_of_a_default_account_goes_by_no_account_of_the_sites_own(beside: Connect) -> None:
+    """It is refused by a sentence where SLURM refuses it: 24.11 and, of whom no default was named, 26.05."""
+    backend = beside(enforce_offering_partitions=True)
+    made = [
+        CreateAccount(account="s_sites", parent="root"),
+        CreateAccount(account="s_below", parent="s_sites"),
+        AddMember(account="s_below", user="vera", partitions=("main", "gpu")),
+    ]
+    for each in made:
+        assert backend.apply([each])[0].done
+    # Which of them is the default one is SLURM's to say.
+    removals = [
+        RemovePartition(account="s_below", user="vera", partition=name, is_default=True)
+        for name in ("gpu", "main")
+    ]
+    refusals = []
+    for removal in removals:
+        (outcome,) = backend.apply([removal])
+        refusals += [str(outcome.error)] * (outcome.error is not None)
+        assert backend.apply([made[-1]])[0].done
+    assert refusals
+    assert all("needs one above s_below that is Waldur's" in refusal for refusal in refusals)
+    seen = backend.observe(TREE)
+    assert not seen.users_of("s_sites")
+    assert seen.default_accounts["vera"] == "s_below"

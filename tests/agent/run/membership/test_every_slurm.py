@@ -13,6 +13,7 @@ from tests.agent.run.membership.on_slurm import TEAM, Make, OnSlurm, make
 __all__ = ["make"]
 
 pytestmark = pytest.mark.every_slurm
+ASIDE = "GrpSubmitJobs=0 MaxSubmitJobs=0 fairshare=parent"
 
 
 def offering(make: Make, *partitions: str) -> OnSlurm:
@@ -98,7 +99,7 @@ def test_a_default_account_that_was_put_aside_when_a_pass_was_cut_off_comes_back
     site = partitioned(make)
     project = project_of(slurm, "a_one")
     for command in (
-        f"add user name=ggran6 account={project} DefaultAccount={project} GrpSubmitJobs=0 MaxSubmitJobs=0",
+        f"add user name=ggran6 account={project} DefaultAccount={project} {ASIDE}",
         "remove user where name=ggran6 account=a_one partition=gpu",
     ):
         slurm.ask("sacctmgr", "-i", *command.split())
@@ -108,6 +109,20 @@ def test_a_default_account_that_was_put_aside_when_a_pass_was_cut_off_comes_back
     assert rows(site, "a_one") == {f"{user}|main" for user in TEAM}
     assert {site.defaults()[user] for user in TEAM} == {"a_one"}
     assert site.members(project) == set()
+
+
+def test_a_default_account_that_people_closed_by_hand_stays(slurm: SlurmCluster, make: Make) -> None:
+    site = partitioned(make)
+    project = project_of(slurm, "a_one")
+    by_hand = (
+        f"add user name=ggran6 account={project} DefaultAccount={project} GrpSubmitJobs=0 fairshare=parent"
+    )
+    slurm.ask("sacctmgr", "-i", *by_hand.split())
+    site = offering(make, "main")
+    site.sync()
+    site.in_step()
+    assert rows(site, "a_one") == {f"{user}|main" for user in TEAM}
+    assert (site.members(project), site.defaults()["ggran6"]) == ({"ggran6"}, project)
 
 
 def test_who_leaves_the_default_account_has_another_one_or_none(slurm: SlurmCluster, make: Make) -> None:
