@@ -266,17 +266,17 @@ def _termination(case: OrderCase, rules: OfferingRules, snapshot: Snapshot, leav
 
 
 def _no_allocation(account: str, rules: OfferingRules, snapshot: Snapshot) -> str:
-    """Return why no order may change or remove this account, empty when one may, or it does not stand."""
+    """Return why no order may make, change or remove this account, empty when one may. The site's default account is
+    refused before it stands as well: an order that had begun to make it would be refused half-way.
+    """
     standing = snapshot.accounts.get(account)
-    if standing is None:
-        return ""
-    if children := sorted(snapshot.children_of(account)):
+    if account == rules.default_account or (standing is not None and not standing.parent):
+        return f"account {account} is no allocation: it is what the site's own accounts and users stand on"
+    if standing is not None and (children := sorted(snapshot.children_of(account))):
         return (
             f"account {account} has accounts below it ({', '.join(children[:5])}), so it is no allocation: their users "
             "would lose access or limits with it. Correct the backend id of the resource, or move or remove these first"
         )
-    if account == rules.default_account or not standing.parent:
-        return f"account {account} is no allocation: it is what the site's own accounts and users stand on"
     return ""
 
 

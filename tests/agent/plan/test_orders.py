@@ -298,3 +298,10 @@ def test_a_refused_order_is_approved_and_failed_with_the_reason(
     assert plan.refusal == "the reason"
     assert plan.spec is None
     assert isinstance(plan.actions[-1], FailOrder)
+
+
+@pytest.mark.parametrize("standing", [{}, {"a_one": "p_proj"}], ids=["missing", "standing"])
+def test_no_order_makes_the_sites_default_account_its_allocation(standing: dict[str, str]) -> None:
+    snapshot = cluster({"root": None, "c_cust": "root", "p_proj": "c_cust", **standing})
+    with pytest.raises(PlanRefused, match="account a_one is no allocation"):
+        created(case(account="a_one"), snapshot, replace(RULES, default_account="a_one"))
