@@ -107,14 +107,25 @@ def require(part: str) -> None:
         missing = ["root rights"]
     if is_in_root and not missing and not _can_mount():
         missing = ["the right to mount (`unshare --mount` is refused)"]
+    generation = part.removeprefix("slurm-")
+    if generation in SLURM_SUITES and not missing and not _release(generation).startswith(f"{generation}."):
+        root = SLURM_ROOTS / SLURM_SUITES[generation]
+        missing = [f"{root} has SLURM {_release(generation)}, another than rig.parts.SLURM_SUITES says"]
     if not missing:
         return
     message = f"real part {part!r} is missing: {', '.join(missing)}"
     if is_in_root:
-        message += "; `make services services-slurm` bring it"
+        message += "; `make services services-slurm` bring what the suites have"
     if REQUIRED and not part.startswith("reference"):
         pytest.fail(message, pytrace=False)
     pytest.skip(message)
+
+
+def _release(generation: str) -> str:
+    """Return the release of SLURM that its root has, as Debian writes it: a suite that is not stable goes on."""
+    packages = SLURM_ROOTS / SLURM_SUITES[generation] / "var/lib/dpkg"
+    query = ("dpkg-query", f"--admindir={packages}", "--show", "--showformat=${Version}", "slurmctld")
+    return subprocess.run(query, capture_output=True, check=True, text=True).stdout
 
 
 @cache

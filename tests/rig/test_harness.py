@@ -13,7 +13,7 @@ import pytest
 from agent.core.periods import Month
 from rig import job_rows
 from rig.job_rows import JobRow
-from rig.parts import REDIS_PROGRAMS, require
+from rig.parts import REDIS_PROGRAMS, SLURM_SUITES, require
 from rig.processes import wait_until
 from rig.redis_server import RedisServer
 from rig.slurm_cluster import SlurmCluster
@@ -167,6 +167,18 @@ def test_frozen_slurmdbd_does_not_answer(slurm: SlurmCluster) -> None:
         slurm.run("sacctmgr", "-nP", "show", "association", timeout_s=1)
     slurm.resume_slurmdbd()
     assert account_names(slurm) == {"root"}
+
+
+@pytest.mark.real_part
+def test_a_suite_that_has_gone_on_to_another_slurm_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    older, newer = SLURM_SUITES
+    require(f"slurm-{older}")
+    require(f"slurm-{newer}")
+    monkeypatch.setitem(SLURM_SUITES, newer, SLURM_SUITES[older])
+    with pytest.raises((pytest.skip.Exception, pytest.fail.Exception)) as raised:
+        require(f"slurm-{newer}")
+    assert f"slurm-{newer}" in str(raised.value)
+    assert f"/{SLURM_SUITES[older]} has SLURM {older}." in str(raised.value)
 
 
 @pytest.mark.real_part
