@@ -41,13 +41,14 @@ type: setup
 quick: setup
 	rig/apart.sh $(BIN)/python -m pytest -q --numprocesses=2 --dist=loadfile $(QUICK) $(ARGS)
 
-# With the newer Pythons, those of the Debian roots of `make services-slurm`; what is installed there stays between runs.
+# With the newer Pythons, those of the Debian roots of `make services-slurm`. Other clones use these, too: what is
+# installed for this one is below its build, and stays between runs.
 # Not the longest, which draw many examples, nor the words.
 QUICK_FILES = $(filter %.py,$(wildcard $(QUICK) $(addsuffix /test_*.py,$(QUICK)) $(addsuffix /*/test_*.py,$(QUICK))))
 QUICK_NEWER = $(filter-out %_properties.py %_floods.py %_kinds.py %_together.py %_bytes.py tests/docs/%,$(QUICK_FILES))
 quick-newer:
 	for root in $(patsubst %/made,%,$(wildcard $(SLURM_ROOTS)/*/made)); do \
-	  rig/in-root.sh $$root . /srv make -C /srv quick VENV=/opt/venv PYTHON=python3 QUICK="$(QUICK_NEWER)" ARGS="$(ARGS)" || exit; \
+	  rig/in-root.sh $$root . /srv make -C /srv quick VENV=build/venv-$${root##*/} PYTHON=python3 QUICK="$(QUICK_NEWER)" ARGS="$(ARGS)" || exit; \
 	done
 
 test: setup
