@@ -90,12 +90,14 @@ def by_an_operator(world: PhysicsOnSlurm, resource: str) -> None:
 
 
 def by_a_script(world: PhysicsOnSlurm, resource: str) -> None:
+    """Which asks nothing itself, as it only shows limits in Waldur."""
     world.change(resource, limits={"cpu": 1})
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("sys.argv", ["waldur_sync_resource_limits", "-c", str(world.path)])
         with pytest.raises(SystemExit) as ended:
             import_module("agent.cli.reference").sync_resource_limits()
     assert ended.value.code == 0
+    world.sync()
 
 
 def by_a_policy(world: PhysicsOnSlurm, resource: str) -> None:

@@ -3,8 +3,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
+from agent.core.actions import ClusterAction
+from agent.core.plans import Outcome
 from agent.run import passes
 from agent.run.orders import mode as orders
 from rig.slurm_cluster import SlurmCluster
@@ -186,11 +190,20 @@ def test_a_termination_that_was_cut_off_after_the_account_takes_the_project_alon
 
 
 def test_a_backend_id_that_the_server_loses_is_written_again(
-    slurm: SlurmCluster, waldur: SimulatedWaldur, on_slurm: SiteFactory
+    waldur: SimulatedWaldur, on_slurm: SiteFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    waldur.site.configure(loses_backend_id=True, processor_delay_s=0.3)
+    waldur.site.configure(loses_backend_id=True, processor_delay_s=3600.0)
     site = on_slurm()
     resource = create(waldur, "one")
+    apply = site.backend.apply
+
+    def apply_as_it_is_lost(actions: Sequence[ClusterAction]) -> Sequence[Outcome]:
+        assert waldur.resource(resource).backend_id == "a_one"
+        if waldur.site.run_background():
+            assert waldur.resource(resource).backend_id == ""
+        return apply(actions)
+
+    monkeypatch.setattr(site.backend, "apply", apply_as_it_is_lost)
     processed(site, {"done": 1})
     assert waldur.resource(resource).backend_id == "a_one"
 
