@@ -13,7 +13,7 @@ packages=$packages,mariadb-server-core,mariadb-client-core,redis-server,valkey-s
 bootstrap() { # SUITE FOLDER MIRROR
   rm -rf --one-file-system "$2.new" "$2.old"
   # A machine may have a copy or a clock of its own, and suites that change are signed for a week.
-  timeout "${minutes}m" mmdebstrap --variant=essential --include="$packages" --dpkgopt=force-unsafe-io \
+  timeout "${minutes}m" mmdebstrap --variant=minbase --include="$packages" --dpkgopt=force-unsafe-io \
     --aptopt='APT::Install-Recommends "false"' --aptopt='Acquire::Retries "3"' \
     --aptopt='Acquire::Check-Valid-Until "false"' "$1" "$2.new" "$3" || {
     echo "NO ROOT of $1: mmdebstrap ended with $? (124: not within $minutes minutes), see above" >&2
