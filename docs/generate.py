@@ -36,6 +36,8 @@ def commands() -> str:
     for name in COMMANDS:
         command = cli.get_command(context, name)
         assert command is not None
+        # click keeps the option that it makes first, and another context may have had other names for it.
+        command._help_option = None
         inner = click.Context(
             command, info_name=name, parent=context, terminal_width=100, **cli.context_settings
         )
