@@ -46,8 +46,9 @@ quick: setup
 # Not the longest, which draw many examples, nor the words.
 QUICK_FILES = $(filter %.py,$(wildcard $(QUICK) $(addsuffix /test_*.py,$(QUICK)) $(addsuffix /*/test_*.py,$(QUICK))))
 QUICK_NEWER = $(filter-out %_properties.py %_floods.py %_kinds.py %_together.py %_bytes.py tests/docs/%,$(QUICK_FILES))
+NEWER ?= *
 quick-newer:
-	for root in $(patsubst %/made,%,$(wildcard $(SLURM_ROOTS)/*/made)); do \
+	for root in $(patsubst %/made,%,$(wildcard $(SLURM_ROOTS)/$(NEWER)/made)); do \
 	  rig/in-root.sh $$root . /srv make -C /srv quick VENV=build/venv-$${root##*/} PYTHON=python3 QUICK="$(QUICK_NEWER)" ARGS="$(ARGS)" || exit; \
 	done
 
@@ -69,7 +70,7 @@ mutants: setup
 
 # As on a machine with none of the Debian packages.
 test-without-services: setup
-	rig/apart.sh --without "$(SERVICES)" $(PYTEST) $(ARGS)
+	SLURM_ROOTS=/nonexistent rig/apart.sh --without "$(SERVICES)" $(PYTEST) $(ARGS)
 
 services:
 	apt-get update -q

@@ -6,7 +6,11 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
+from rig.parts import REDIS_PROGRAMS
+
 FULL = os.environ.get("FULL_TESTS") == "1"
+# What TLS and failover are tried on; the contract of the queue runs on each of them always.
+REDIS_KINDS = ("redis", *(REDIS_PROGRAMS if FULL else ()))
 
 
 def steps(stop: int, *, start: int = 0, stride: int = 5) -> Iterator[int]:

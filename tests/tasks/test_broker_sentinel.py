@@ -11,7 +11,7 @@ import pytest
 from celery.app.utils import filter_hidden_settings
 
 from rig.celery_process import REPOSITORY, CeleryProcess, environment
-from rig.parts import REDIS_PROGRAMS, require
+from rig.parts import require
 from rig.processes import wait_until
 from rig.sentinel import Sentinel
 from rig.site import configuration
@@ -19,6 +19,7 @@ from rig.warm_python import python
 from simulator.server.faults import Fault, FaultKind
 from simulator.server.waldur import SimulatedWaldur
 from tasks.queue.sentinel import connection
+from tests.scale import REDIS_KINDS
 from tests.tasks.emulated import EmulatedSlurm, settings, variables
 
 pytestmark = pytest.mark.real_part
@@ -49,7 +50,7 @@ print(queue.take("x") is not None, inspection.look(current.settings()).beats is 
 """
 
 
-@pytest.fixture(params=["redis", *REDIS_PROGRAMS])
+@pytest.fixture(params=REDIS_KINDS)
 def sentinel(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Sentinel]:
     require(request.param)
     made = Sentinel(tmp_path, kind=request.param)

@@ -11,17 +11,18 @@ import pytest
 
 from rig.celery_process import REPOSITORY, environment
 from rig.certificate import make_certificate
-from rig.parts import REDIS_PROGRAMS, require
+from rig.parts import require
 from rig.redis_server import RedisServer
 from rig.site import configuration
 from rig.warm_python import python
 from simulator.server.waldur import SimulatedWaldur
+from tests.scale import REDIS_KINDS
 
 pytestmark = pytest.mark.real_part
 PING = "from tasks.queue import broker; print(broker.here().client.ping())"
 
 
-@pytest.fixture(scope="module", params=["redis", *REDIS_PROGRAMS])
+@pytest.fixture(scope="module", params=REDIS_KINDS)
 def tls_redis(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[RedisServer]:
