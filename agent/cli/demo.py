@@ -64,7 +64,7 @@ def command(once: bool, as_json: bool, keep: bool, backend: str) -> int:
             print_json({"ok": False, "faults": [str(error)], "orders": {}, "seconds_per_order": {}})
         raise
     finally:
-        if keep or code == 1:
+        if keep or (code == 1 and any(folder.iterdir())):
             _print(console, f"configuration and logs are in {folder}")
         else:
             shutil.rmtree(folder, ignore_errors=True)
@@ -74,6 +74,7 @@ def command(once: bool, as_json: bool, keep: bool, backend: str) -> int:
 def _demo(
     folder: Path, console: Console, kind: DemoCluster, stop_request: StopRequest, *, once: bool, as_json: bool
 ) -> int:
+    kind.require()
     started_s = time.monotonic()
     _print(console, f"starting the simulated Waldur, the broker, {kind.title}, worker, beat and Flower ...")
     is_complete = True

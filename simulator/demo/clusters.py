@@ -36,6 +36,8 @@ class DemoCluster:
     components: Mapping[str, Mapping[str, Any]]
     # Names with their limits.
     orders: Sequence[tuple[str, Mapping[str, int]]]
+    # Raises DemoError where it cannot be made: before anything starts.
+    require: Callable[[], None] = lambda: None
 
 
 def _slurm(children: parts.Children, folder: Path) -> Started:
@@ -67,6 +69,7 @@ def _use_moab(folder: Path, account: str, user: str) -> None:
 
 
 SLURM = DemoCluster(
+    require=parts.require_emulator,
     backend="slurm",
     title="the emulated SLURM",
     tool="sacctmgr",

@@ -121,10 +121,14 @@ def start_broker(children: Children, folder: Path) -> tuple[str, str]:
     return f"redis://:{password}@127.0.0.1:{port}/0", Path(program).name
 
 
-def start_emulator(children: Children, folder: Path) -> Path:
-    """Start the emulated SLURM; return the folder of its commands. Raises DemoError where it is not installed."""
+def require_emulator() -> None:
+    """Raise DemoError where the emulated SLURM is not installed."""
     if not emulator.PROGRAMS[0].exists():
         raise DemoError("the SLURM emulator is not installed: pip install 'waldur-site-cluster[demo]'")
+
+
+def start_emulator(children: Children, folder: Path) -> Path:
+    """Start the emulated SLURM; return the folder of its commands."""
     commands, place = folder / COMMANDS, folder / "emulator.socket"
     emulator.write_clients(commands, place)
     children.start("emulator", emulator.server(place), os.environ)

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import os
 import re
-import runpy
 import shlex
 import shutil
 import subprocess
@@ -15,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from agent.host.unit_files import OLD_UNITS, at_places_of_the_reference
 from rig import processes
 from rig.parts import require
 from rig.processes import wait_until
@@ -26,8 +26,7 @@ from tests.deploy.test_units import site_file
 from tests.tasks.emulated import EmulatedSlurm, settings, variables
 
 CONF = REPOSITORY / "systemd-conf"
-GENERATOR = runpy.run_path(str(CONF / "generate.py"))
-MADE: dict[Path, str] = GENERATOR["files"]()
+MADE = {CONF / place: text for place, text in at_places_of_the_reference(REPOSITORY / "systemd").items()}
 LEGACY = sorted(path for path in MADE if "legacy" in path.name)
 FACTS = Path(os.environ.get("WALDUR_FACTS_DIR", REPOSITORY.parent / "shared"))
 SEEDS = sorted((FACTS / "seeds").glob("*.txt"))
@@ -54,7 +53,7 @@ def test_the_files_are_those_that_the_generator_makes() -> None:
     there = {path for path in CONF.rglob("*.service") if not path.is_symlink()}
     assert there == set(MADE)
     for path, content in MADE.items():
-        assert path.read_text() == content, f"{path}: run `python systemd-conf/generate.py`"
+        assert path.read_text() == content, f"{path}: run `python -m agent.host.unit_files`"
 
 
 @pytest.mark.skipif(not SEEDS, reason="no documents of the reference")
@@ -98,7 +97,7 @@ def test_a_unit_is_enabled_under_each_name_that_sites_have(source: str, name: st
         assert done.returncode == 0, done.stderr
     wanted = systemctl.folder / "multi-user.target.wants" / name
     assert wanted.is_symlink()
-    (names,) = (unit.names for unit in GENERATOR["UNITS"] if source in (unit.file, unit.legacy))
+    (names,) = (unit.names for unit in OLD_UNITS if source in (unit.file, unit.legacy))
     assert name.removesuffix(".service") in names
     for other in (f"{each}.service" for each in names):
         said = systemctl("is-enabled", other)

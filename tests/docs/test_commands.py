@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 import os
 import re
-import runpy
 import sqlite3
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
@@ -25,6 +24,7 @@ import yaml
 from celery.bin.celery import celery
 
 from agent.cli.main import COMMANDS, cli, run
+from agent.host import unit_files
 from rig.emulator import emulated_cluster
 from simulator.server.waldur import SimulatedWaldur
 from simulator.world.seed import Scenario
@@ -39,11 +39,7 @@ PAGES = sorted(
     [*(REPOSITORY / "docs").glob("*.md"), REPOSITORY / "README.md", REPOSITORY / "CONTRIBUTING.md"]
 )
 PROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())
-OLD_UNITS = {
-    f"{name}.service"
-    for unit in runpy.run_path(str(REPOSITORY / "systemd-conf" / "generate.py"))["UNITS"]
-    for name in unit.names
-}
+OLD_UNITS = {f"{name}.service" for unit in unit_files.OLD_UNITS for name in unit.names}
 OURS = ("waldur-site-cluster", "manage.py", "celery")
 
 # Commands that stay in the foreground, or need what only their own tests prepare: their words are parsed.

@@ -183,15 +183,6 @@ def test_sigkill_leaves_no_process_behind(tmp_path: Path) -> None:
         running.has_left_nothing()
 
 
-def test_without_the_emulator_it_says_so(tmp_path: Path, bare_python: str) -> None:
-    with demo(tmp_path, "--once", "--json", python=bare_python) as running:
-        assert running.ended() == 1
-        sentence = "the SLURM emulator is not installed: pip install 'waldur-site-cluster[demo]'"
-        assert f"error: {sentence}" in running.err()
-        assert json.loads(running.out())["faults"] == [sentence]
-        running.has_left_nothing()
-
-
 def test_an_emulator_that_does_not_work_is_reported_at_once(tmp_path: Path, bare_python: str) -> None:
     broken = Path(bare_python).with_name("sacctmgr")
     broken.write_text("import sys\nprint('sacctmgr: no such luck', file=sys.stderr)\nsys.exit(3)\n")

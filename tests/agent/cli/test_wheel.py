@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 import shutil
 import subprocess
 import sys
@@ -14,9 +16,14 @@ from pathlib import Path
 import pytest
 from setuptools import find_packages
 
+from rig.unit_process import UNITS, sections
 from tests.agent.cli.operator_site import REPOSITORY
 
 HOUSES = ("agent", "backends", "simulator", "tasks", "waldur_slurm")
+# What is no module: files for a site.
+SHIPPED = ("docs", "examples", "monitoring", "systemd")
+# Of a checkout: the documents' own site, and files under the names and places of the reference.
+LEFT_OUT = re.compile(r"docs/.*\.(py|css|yaml)|examples/docker-compose/.*|.*\.example")
 
 
 def test_every_module_and_data_file_is_in_the_wheel() -> None:
@@ -50,7 +57,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The Python of an environment of its own with the wheel in it; dependencies are those of the tests."""
     folder = tmp_path_factory.mktemp("wheel")
     source = folder / "source"
-    for house in HOUSES:
+    for house in (*HOUSES, *SHIPPED):
         shutil.copytree(REPOSITORY / house, source / house, ignore=shutil.ignore_patterns("__pycache__"))
     for file in (
         "pyproject.toml",
@@ -59,6 +66,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "beat_schedule.py",
         "flowerconfig.py",
         "manage.py",
+        "requirements-site.lock",
     ):
         shutil.copy(REPOSITORY / file, source)
     shell(
@@ -90,6 +98,68 @@ def test_an_installed_wheel_runs_and_knows_its_files(installed: Path) -> None:
         "waldur-site-cluster, version"
     )
     assert foreign(installed) == []
+
+
+def test_what_a_site_needs_besides_modules_is_installed(installed: Path) -> None:
+    share = installed.parents[1] / "share" / "waldur-site-cluster"
+    wanted = {
+        str(file.relative_to(REPOSITORY)): file
+        for house in SHIPPED
+        for file in (REPOSITORY / house).rglob("*")
+        if file.is_file() and "__pycache__" not in file.parts
+    }
+    wanted |= {"requirements-site.lock": REPOSITORY / "requirements-site.lock"}
+    missing = [
+        name
+        for name, file in wanted.items()
+        if not LEFT_OUT.fullmatch(name)
+        and not ((share / name).is_file() and (share / name).read_bytes() == file.read_bytes())
+    ]
+    assert missing == []
+
+
+def test_unit_files_name_the_programs_and_documents_of_this_installation(
+    installed: Path, tmp_path: Path
+) -> None:
+    program, config = installed.with_name("waldur-site-cluster"), tmp_path / "site.yaml"
+    shell(program, "unit-files", tmp_path, "--config", config)
+    units = sorted(tmp_path.glob("waldur-site*"))
+    assert [unit.name for unit in units] == sorted(unit.name for unit in UNITS.glob("waldur-site*"))
+    for unit in units:
+        text = unit.read_text()
+        (document,) = sections(unit)["Unit"]["Documentation"]
+        assert Path(document.removeprefix("file://")).is_file()
+        assert "/opt/waldur-site-cluster" not in text
+        if unit.suffix == ".service":
+            assert f"Environment=PATH={installed.parent}:" in text
+            assert str(config) in text
+    # Again it changes nothing; a file of the operator's is left alone, with all others.
+    shell(program, "unit-files", tmp_path, "--config", config)
+    units[0].write_text("# mine\n")
+    refused = subprocess.run([program, "unit-files", tmp_path], capture_output=True, text=True, check=False)
+    assert refused.returncode == 1
+    assert f"{units[0].name}" in refused.stderr and "--force" in refused.stderr
+    assert units[0].read_text() == "# mine\n" and str(config) in units[1].read_text()
+    shell(program, "unit-files", tmp_path, "waldur-agent-report", "waldur-agent-order-process-legacy")
+    modern, legacy = (
+        sections(tmp_path / f"{name}.service")["Service"]["ExecStart"]
+        for name in ("waldur-agent-report", "waldur-agent-order-process-legacy")
+    )
+    assert modern == ["/usr/bin/env waldur_site_agent -m report -c /etc/waldur/waldur-site-agent-config.yaml"]
+    assert legacy[0].startswith("/bin/sh -c") and "-m order_process" in legacy[0]
+
+
+def test_the_demo_without_the_emulator_says_the_line_that_brings_it(installed: Path, tmp_path: Path) -> None:
+    """Before anything is started: it leaves no folder behind, and JSON has the sentence, too."""
+    done = subprocess.run(
+        [installed.with_name("waldur-site-cluster"), "demo", "--once", "--json"],
+        capture_output=True, text=True, cwd="/", check=False, timeout=600,
+        env={**os.environ, "TMPDIR": str(tmp_path), "PATH": "/bin"},
+    )  # fmt: skip
+    sentence = "the SLURM emulator is not installed: pip install 'waldur-site-cluster[demo]'"
+    assert (done.returncode, done.stderr) == (1, f"error: {sentence}\n")
+    assert json.loads(done.stdout)["faults"] == [sentence]
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_files_of_another_package_are_reported(installed: Path, tmp_path: Path) -> None:

@@ -1,25 +1,33 @@
 # SPDX-License-Identifier: MIT
-"""Write the units under the names and places that waldur-site-agent and the services before it have.
+"""The systemd units: those of `systemd/`, and made of them the units under the names that waldur-site-agent and the
+services before it have: services of `waldur_site_agent` in one process, without a broker.
 
-Each is the unit of a worker (systemd/, systemd/legacy/, where the reasons stand) with another command: services of
-`waldur_site_agent` in one process, without a broker. tests/deploy/test_old_units.py holds the files to this.
+Each old unit is the unit of a worker (systemd/, systemd/legacy/, where the reasons stand) with another command.
+The files in `systemd-conf/` are these, at the places of the reference; `python -m agent.host.unit_files` writes them
+there.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-FOLDER = Path(__file__).resolve().parent
-SYSTEMD = FOLDER.parent / "systemd"
+from agent.core.errors import ConfigError
+from agent.host import shipped
+
 CONFIG = "/etc/waldur/waldur-site-agent-config.yaml"
 OLDEST = "/etc/waldur-slurm-service"
+# The environment that the units of `systemd/` name.
+ENVIRONMENT = "/opt/waldur-site-cluster"
+# What systemd reads otherwise than it is written: blanks, quotes, backslashes, specifiers.
+UNWRITABLE = re.compile(r"[^A-Za-z0-9_./@+:,~-]")
 
 
 @dataclass(frozen=True)
 class OldUnit:
-    """One unit in its two forms: for systemd of today and, in `legacy`, older than 247."""
+    """One unit in its two forms: for systemd of today, and for one older than 247."""
 
     # Where its files are, in the names of the reference.
     file: str
@@ -57,7 +65,7 @@ def _of_direction(direction: str, *modes: str) -> OldUnit:
     return OldUnit(f"{files}.service", f"{files}-legacy.service", names, modes, f"{OLDEST}/{direction}.env")
 
 
-UNITS = (
+OLD_UNITS = (
     _of_mode("order_process"),
     _of_mode("membership_sync"),
     _of_mode("report", "waldur-site-agent-report"),
@@ -67,18 +75,33 @@ UNITS = (
 )
 
 
-def text(unit: OldUnit, *, legacy: bool) -> str:
-    """Return the unit: the worker's, with its own names, command and log."""
-    worker = SYSTEMD / ("legacy" if legacy else "") / "waldur-site-worker.service"
+def of_cluster(systemd: Path, *, legacy: bool) -> dict[str, str]:
+    """Return the units of worker, beat, bridge, Flower and metrics, and the target of them all, by file name.
+
+    `systemd` is the folder of that name in `shipped.folder()`; `legacy`: for systemd older than 247.
+    """
+    units = sorted((systemd / "legacy" if legacy else systemd).glob("*.service"))
+    return {path.name: path.read_text(encoding="utf-8") for path in [*units, systemd / shipped.TARGET.name]}
+
+
+def of_name(systemd: Path, name: str, *, legacy: bool) -> str | None:
+    """Return the text of the unit that a site has under an old name, without `.service`; None for no such name."""
+    unit = next((each for each in OLD_UNITS if name in each.names), None)
+    return old_unit(systemd, unit, legacy=legacy or name.endswith("-legacy")) if unit else None
+
+
+def old_unit(systemd: Path, unit: OldUnit, *, legacy: bool) -> str:
+    """Return an old unit: the worker's, with its own names, command and log."""
+    worker = systemd / ("legacy" if legacy else "") / "waldur-site-worker.service"
     lines = [
-        f"# {' and '.join(unit.modes)}, without a broker: docs/migrate.md. Made by systemd-conf/generate.py",
+        f"# {' and '.join(unit.modes)}, without a broker: docs/migrate.md. Made by agent/host/unit_files.py",
         f"# of systemd/{'legacy/' if legacy else ''}waldur-site-worker.service, which has the reasons.",
     ]
-    for line in worker.read_text().splitlines():
+    for line in worker.read_text(encoding="utf-8").splitlines():
         lines += [line] if line[:1] != "#" else []
     changed = {
         "Description": [f"Description=Waldur site agent: {' and '.join(unit.modes)}"],
-        "Documentation": ["Documentation=file:///usr/share/doc/waldur-site-cluster/migrate.md"],
+        "Documentation": [f"Documentation=file://{ENVIRONMENT}/share/waldur-site-cluster/docs/migrate.md"],
         "After": [],
         "PartOf": ["After=network-online.target munge.service slurmdbd.service"],
         "Environment=WALDUR_SITE_AGENT_CONFIG": [],
@@ -108,15 +131,28 @@ def _replaced(lines: list[str], changed: Mapping[str, list[str]]) -> Iterator[st
         yield from [line] if key is None else changed[key]
 
 
-def files() -> dict[Path, str]:
-    """Return each file with its content."""
+def installed(text: str, *, programs: Path, files: Path, config: Path) -> str:
+    """Return a unit with the paths of this installation: its `programs`, its shipped `files` and its configuration.
+
+    Raises ConfigError for a path that a unit cannot name.
+    """
+    for path in (programs, files, config):
+        if UNWRITABLE.search(str(path)) or not path.is_absolute():
+            raise ConfigError(
+                f"a systemd unit cannot name {path}: it must be absolute and without blanks, quotes, `%` and `$`"
+            )
+    text = text.replace(f"{ENVIRONMENT}/share/waldur-site-cluster", str(files))
+    return text.replace(f"{ENVIRONMENT}/bin", str(programs)).replace(CONFIG, str(config))
+
+
+def at_places_of_the_reference(systemd: Path) -> dict[str, str]:
+    """Return the files of `systemd-conf/` with their texts."""
     return {
-        **{FOLDER / unit.file: text(unit, legacy=False) for unit in UNITS},
-        **{FOLDER / unit.legacy: text(unit, legacy=True) for unit in UNITS},
+        **{unit.file: old_unit(systemd, unit, legacy=False) for unit in OLD_UNITS},
+        **{unit.legacy: old_unit(systemd, unit, legacy=True) for unit in OLD_UNITS},
     }
 
 
 if __name__ == "__main__":
-    for path, content in files().items():
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(content)
+    for place, content in at_places_of_the_reference(shipped.folder() / "systemd").items():
+        (shipped.folder() / "systemd-conf" / place).write_text(content, encoding="utf-8")
