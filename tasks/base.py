@@ -96,9 +96,9 @@ class SiteTask(Task):
         options.setdefault("argsrepr", repr(visible))
         return super().apply_async(args, kwargs, **options)
 
-    def at_work(self, key: str, *, is_poll: bool = False) -> AbstractContextManager[bool]:
+    def at_work(self, key: str, *, part: str = "", is_poll: bool = False) -> AbstractContextManager[bool]:
         """Be at work on a key for the body. Yields False where another task is, which then sends this one once more;
-        not a poll, which that one makes unnecessary.
+        not a poll, which that one makes unnecessary, unless it is about a part only. `part`: the key of such a one.
         """
         delivery = self.request.delivery_info or {}
         again = {
@@ -107,7 +107,7 @@ class SiteTask(Task):
             "queue": delivery.get("routing_key"),
             "priority": delivery.get("priority"),
         }
-        return broker.queue().at_work(key, None if is_poll else again)
+        return broker.queue().at_work(key, again, part=part, is_poll=is_poll)
 
     def finish(self, report: PassReport, key: str = "") -> dict[str, int]:
         """Log the pass, and retry where something in it may work later; of several tasks about one key that fail only

@@ -4,6 +4,9 @@ be made again.
 
 The projects and resources of several events are put together, and one task takes all of it: a burst is a few passes.
 Where so much of it waits that a pass over everything costs less, or where one waits anyway, that covers it.
+
+One pass of an offering is at work at a time, as of orders: one over everything and one over a part of it would both
+plan the same change, and of what the former has read too early the latter would see nothing to correct.
 """
 
 from __future__ import annotations
@@ -66,7 +69,7 @@ def events(self: SiteTask, offering_uuid: str, entries: Sequence[str]) -> object
     are among the records of the queue; `entries` are those of a broker that keeps none.
     """
     key = _events_key(offering_uuid)
-    with self.at_work(key) as is_ours:
+    with self.at_work(_key(offering_uuid), part=key) as is_ours:
         if not is_ours:
             return "another pass is under way and goes once more"
         changed = broker.queue().changed(offering_uuid) or dict.fromkeys(entries, "")
@@ -139,7 +142,7 @@ def _sync_changed(task: SiteTask, offering_uuid: str, changed: Mapping[str, str]
     if not changed:
         return "a pass has covered it already"
     site, scope = sites.site(offering_uuid, MODE), _scope(changed)
-    is_whole_due = broker.queue().is_due(_key(offering_uuid))
+    is_whole_due = broker.queue().is_due(_key(offering_uuid), whole.name)
     if is_whole_cheaper(site, scope, is_whole_due=is_whole_due):
         enqueue_part(offering_uuid)
         return f"{scope} are left to a pass over everything"
@@ -204,4 +207,5 @@ def _key(offering_uuid: str) -> str:
 
 
 def _events_key(offering_uuid: str) -> str:
+    """Return the key by which events are queued and come back; their work is that of `_key`."""
     return f"{MODE}:events:{offering_uuid}"

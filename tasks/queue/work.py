@@ -8,7 +8,8 @@ records of a key are in a store (`tasks.queue.stores`):
 - `asked:KEY` (of beat's polls `polled:...`): a message about it waits. It is set in two steps: a producer that dies
   before it has published leaves `publishing`, which others do not take for a message.
 - `work:KEY`: who is at work on it, and the request that came since then (`again`) and is sent at the end; once the work
-  has ended the next task may begin.
+  has ended the next task may begin. A work may be on a part of what the key is about: messages about
+  parts have a mark of their own.
 - `retry:KEY`: the one task that comes back after a failure.
 - `changed:OFFERING`: projects and resources that events named and no pass has covered yet. Each time they are named
   they get a new mark: a pass removes what has the mark that it saw, and what was named again since then stays.
@@ -88,9 +89,12 @@ class WorkQueue:
         """Return whether a message about a key waits; False where that is not known."""
         return "since" in (self.record(f"asked:{key}") or {})
 
-    def is_due(self, key: str) -> bool:
-        """Return whether a key waits, or goes once more when its task ends; False where that is not known."""
-        return self.waits(key) or bool((self.record(f"work:{key}") or {}).get("again"))
+    def is_due(self, key: str, task: str) -> bool:
+        """Return whether a key waits, or this task goes once more when the work on it ends; False where that is not
+        known.
+        """
+        again = (self.record(f"work:{key}") or {}).get("again") or {}
+        return self.waits(key) or again.get("task") == task
 
     def record(self, name: str) -> Record | None:
         """Return a record; None as well where the store does not answer."""
@@ -98,29 +102,39 @@ class WorkQueue:
         return found
 
     @contextmanager
-    def at_work(self, key: str, again: Request | None = None) -> Iterator[bool]:
-        """Be at work on a key for the body. Yield False where another task is, which sends `again` at its end."""
-        token = self.take(key, again)
+    def at_work(
+        self, key: str, again: Request | None = None, *, part: str = "", is_poll: bool = False
+    ) -> Iterator[bool]:
+        """Be at work on a key for the body. Yield False where another task is, which sends `again` at its end. `part`:
+        the key by which it was asked for, where it is about a part of it only. `is_poll`: `again` is for a task that is
+        at work on a part; others make it unnecessary.
+        """
+        token = self.take(key, again, part=part, is_poll=is_poll)
         try:
             yield token is not None
         finally:
             if token is not None:
                 self.done(key, token)
 
-    def take(self, key: str, again: Request | None = None) -> str | None:
-        """Begin the work on a key, and return what ends it; None where another task is at work on it."""
+    def take(
+        self, key: str, again: Request | None = None, *, part: str = "", is_poll: bool = False
+    ) -> str | None:
+        """Begin the work on a key, and return what ends it; None where another task is at work on it. Arguments as of
+        `at_work`.
+        """
         token = uuid.uuid4().hex
 
         def taken(record: Record | None) -> Step[bool]:
+            ours = {"process": process, "token": token, **({"part": part} if part else {})}
             if record is None:
-                return Step({"process": process, "token": token}, True, LOCK_TTL_S)
+                return Step(ours, True, LOCK_TTL_S)
             if record.get("token") == token:
                 return Step(record, True)
             has_ended = record.get("has_ended") or record.get("token") == _unrecorded.get(key)
             if has_ended or self.store.has_ended(str(record.get("process"))):
                 left = {name: record[name] for name in ("again",) if name in record}
-                return Step({**left, "process": process, "token": token}, True, LOCK_TTL_S)
-            if again is None:
+                return Step({**left, **ours}, True, LOCK_TTL_S)
+            if again is None or (is_poll and "part" not in record):
                 return Step(record, False)
             return Step({**record, "again": merged(record.get("again"), again)}, False)
 
@@ -134,7 +148,7 @@ class WorkQueue:
             if isinstance(error, NoRoom):  # else it may be recorded, and is still at work
                 _unrecorded.setdefault(key, token)
         # Only now: what is asked for from here on may be about what comes after our reading.
-        self.forget(f"asked:{key}")
+        self.forget(f"asked:{part or key}")
         return token
 
     def done(self, key: str, token: str) -> None:
@@ -259,9 +273,13 @@ def _without(field: str, value: Any) -> Callable[[Record | None], Step[None]]:
 
 
 def merged(earlier: Request | None, later: Request) -> Request:
-    """Return one request that asks for what both do: lists among its arguments are put together."""
+    """Return one request that asks for what both do: lists among its arguments are put together. Of two tasks the one
+    with fewer arguments covers the other.
+    """
     if earlier is None:
         return later
+    if earlier["task"] != later["task"]:
+        return min(earlier, later, key=lambda each: len(each["args"]))
     pairs = zip(earlier["args"], later["args"], strict=True)
     args = [sorted({*one, *two}) if isinstance(two, list) else two for one, two in pairs]
     return {**later, "args": args}

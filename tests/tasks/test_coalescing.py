@@ -40,12 +40,15 @@ print("a forced sync", [send(Job(JobKind.REBUILD, offering)) for _ in range(2)],
 
 client.flushall()
 send(job("a" * 32))
-key = f"membership_sync:events:{offering}"
-with events.at_work(key) as first:
+key, asked = f"membership_sync:{offering}", f"membership_sync:events:{offering}"
+with events.at_work(key, part=asked) as first:
     print("at work", first, send(job("b" * 32)), send(job("c" * 32)))
     events.request.update(args=[offering, []], delivery_info={"routing_key": queue, "priority": 3})
-    with events.at_work(key) as second:
-        print("next to it", second)
+    print("next to it", events.run(offering, []))
+    work.forget(f"asked:{asked}")
+    membership.whole.request.update(args=[offering], delivery_info={"routing_key": queue, "priority": 3})
+    print("all next to a part", membership.whole.run(offering))
+    print("which is due then", work.is_due(key, "membership_sync.whole"), work.is_due(key, "membership_sync.events"))
     print("before its end", waiting())
 print("after its end", waiting())
 
@@ -65,9 +68,9 @@ again = [ResourceResult(letter * 32, Result.RETRY, error=ClusterBusy("x")) for l
 print("named again while it ran", passed(0))
 print("what failed", passed(0, resources=again), "at the last attempt", passed(9, resources=again))
 print("an outage", passed(0, error=BackendUnavailable("x")), "refused", passed(0, error=ConfigError("x")))
-print("a whole pass is due", work.is_due(f"membership_sync:{offering}"))
+print("a whole pass is due", work.is_due(key, "membership_sync.whole"))
 send(Job(JobKind.MEMBERSHIP, offering))
-print("and now", work.is_due(f"membership_sync:{offering}"))
+print("and now", work.is_due(key, "membership_sync.whole"))
 
 client.flushall()
 client.set("site-asked:s", '{"publishing": "of a producer that died"}', px=15_000)
@@ -93,7 +96,9 @@ def test_bursts_and_their_doubles(redis_server: RedisServer, tmp_path: Path) -> 
         "two different messages 5",
         "a forced sync [True, False] 6",
         "at work True True False",
-        "next to it False",
+        "next to it another pass is under way and goes once more",
+        "all next to a part another pass is under way and goes once more",
+        "which is due then True False",
         "before its end 2",
         "after its end 3",
         "named again while it ran ['a']",

@@ -65,7 +65,7 @@ def test_the_next_worker_does_what_was_at_work_and_what_was_asked_for_since_then
             return set(slurm.ask("sacctmgr", "-nP", "show", "assoc", "account=a_one", "format=user").split())
 
         def at_work() -> dict[str, Any]:
-            return record_in(broker_url, tmp_path, f"work:membership_sync:events:{offering}")
+            return record_in(broker_url, tmp_path, f"work:membership_sync:{offering}")
 
         worker = CeleryProcess("worker", tmp_path / "worker.log", env)
         try:

@@ -7,7 +7,10 @@ import subprocess
 from pathlib import Path
 
 import pytest
+import redis
 
+from agent.state import journal
+from agent.state.journal import Query
 from rig.celery_process import REPOSITORY, CeleryProcess, environment
 from rig.processes import wait_until
 from rig.redis_server import RedisServer
@@ -106,20 +109,43 @@ def test_who_joins_while_an_order_is_carried_out_is_in_though_no_event_names_the
     wait_until("the newcomer is in", lambda: "newcomer" in members(slurm, "a_one"))
 
 
-def test_an_event_is_about_one_resource(
+def test_a_pass_over_all_and_one_over_a_part_do_not_change_an_account_side_by_side(
     slurm: SlurmCluster, waldur: SimulatedWaldur, redis_server: RedisServer, config: Path, start: Start
 ) -> None:
-    resource = allocated(waldur)
-    start("worker")
-    beat = start("beat")
-    wait_until("the order is done", lambda: len(members(slurm, "a_one")) == 3)
-    beat.end()
-    waldur.site.change("resources", resource, restrict_member_access=True)
-    send = "from tasks import membership; import sys; membership.enqueue_part(sys.argv[1], resource_uuid=sys.argv[2])"
+    """Each would read the cluster before the other one has removed anybody, and note the removal. No beat runs."""
+    resource, broker = allocated(waldur), redis.Redis.from_url(redis_server.url)
     env = environment(config, redis_server.url, {"PYTHONPATH": str(REPOSITORY)})
-    command = [python(), "-c", send, waldur.seed.offering_uuid, resource]
-    subprocess.run(command, env=env, cwd=REPOSITORY, check=True, timeout=600)
+
+    def queue(code: str) -> None:
+        command = [python(), "-c", f"from tasks import membership, orders; {code}"]
+        subprocess.run(command, env=env, cwd=REPOSITORY, check=True, timeout=600)
+
+    def at_work() -> list[bytes]:
+        return [broker.get(key) or b"" for key in broker.keys("site-work:membership_sync*")]
+
+    def is_quiet() -> bool:
+        return not broker.keys("unacked*") + broker.keys("site.default*")
+
+    start("worker")
+    offering = waldur.seed.offering_uuid
+    queue(f"orders.enqueue_orders('{offering}')")
+    wait_until("the order is done", lambda: len(members(slurm, "a_one")) == 3)
+    wait_until("that task has ended, too", is_quiet)
+    waldur.site.change("resources", resource, restrict_member_access=True)
+    part = f"membership.enqueue_part('{offering}', resource_uuid='{resource}')"
+    slurm.freeze_slurmdbd()
+    try:
+        queue(f"{part}; membership.enqueue_part('{offering}')")
+        wait_until(
+            "both have begun", lambda: len(at_work()) == 2 or any(b"again" in each for each in at_work())
+        )
+    finally:
+        slurm.resume_slurmdbd()
     wait_until("who is shut out has left", lambda: not members(slurm, "a_one"))
+    wait_until("both tasks have ended", is_quiet)
+    lines = journal.read(config.parent / "state", Query(account="a_one"))
+    removed = [each["ids"]["user"] for each in lines if each["action"]["action"] == "RemoveMember"]
+    assert len(removed) == len(set(removed)) == 3
 
 
 def test_a_killed_worker_has_lost_nothing(tmp_path: Path, slurm: SlurmCluster, start: Start) -> None:

@@ -110,19 +110,22 @@ def test_a_key_is_at_work_once_and_goes_once_more_with_all_that_was_asked_for(pl
             with two.at_work(KEY, request_of(*entries)) as other:
                 assert not other
         assert two.take("another key") is not None
-        assert one.is_due(KEY) and place.sent == []
+        assert one.is_due(KEY, "t") and not one.is_due(KEY, "another") and place.sent == []
     assert place.sent == [request_of("a", "b", "c")]
-    assert not one.is_due(KEY)
+    assert not one.is_due(KEY, "t")
     with two.at_work(KEY) as is_ours:
         assert is_ours
     assert len(place.sent) == 1
 
 
-def test_a_poll_that_finds_another_at_work_asks_for_nothing(place: Place) -> None:
+def test_a_poll_asks_for_nothing_where_another_is_at_work_but_on_a_part(place: Place) -> None:
     one, two = place.queue("worker@a"), place.queue("worker@b")
-    with one.at_work(KEY), two.at_work(KEY) as is_ours:
+    with one.at_work(KEY), two.at_work(KEY, RUN, is_poll=True) as is_ours:
         assert not is_ours
     assert place.sent == []
+    with one.at_work(KEY, part="a part"), two.at_work(KEY, RUN, is_poll=True) as is_ours:
+        assert not is_ours
+    assert place.sent == [RUN]
 
 
 def test_the_end_of_another_task_is_not_ours(place: Place) -> None:
@@ -261,6 +264,8 @@ def test_services_of_one_process_each_are_not_at_work_on_the_same(tmp_path: Path
 def test_requests_are_put_together() -> None:
     assert merged(None, request_of("a")) == request_of("a")
     assert merged(request_of("b"), request_of("a")) == request_of("a", "b")
+    whole = {**request_of(), "task": "all", "args": ["o"]}
+    assert merged(whole, request_of("a")) == merged(request_of("a"), whole) == whole
 
 
 COUNTS, PROCESSES = 200, 4
