@@ -373,6 +373,30 @@ class Plugin(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class FoundCluster:
+    """A cluster that a program of this host leads to."""
+
+    name: str
+    # The program, for messages.
+    program: str
+    # What `backend_settings` need for it.
+    settings: Mapping[str, Any]
+    # The units of `backend_components` that it can count; empty where it does not say.
+    components: frozenset[str] = frozenset()
+
+
+@runtime_checkable
+class FindsClusters(Protocol):
+    """A plugin that can say which clusters this host leads to, for `init`; found by `isinstance`."""
+
+    def found_clusters(self) -> Sequence[FoundCluster]:
+        """Return the clusters; empty where none of its programs is on this host. Raises BackendError where one is, and
+        does not answer.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
 class KnownComponents:
     """Components that a backend can keep, as it counts them."""
 

@@ -27,6 +27,7 @@ PROGRAM = "waldur-site-cluster"
 TAKING_TOKENS = "historical-usage"
 
 COMMANDS: Mapping[str, tuple[str, str]] = {
+    "init": ("agent.cli.init", "Write a first configuration file: asks Waldur and this host."),
     "unit-files": ("agent.cli.unit_files", "Write the systemd units of this installation into a folder."),
     "config-check": (
         "agent.cli.config_check",

@@ -4,12 +4,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from agent.core.errors import WaldurAnswerError, WaldurError, WaldurLacks
 from agent.core.model import OfferingFacts
 from agent.waldur import records
-from agent.waldur.client import WaldurClient
+from agent.waldur.client import OLDEST_FIRST, WaldurClient
 
 PATH = "marketplace-provider-offerings/"
 UNIQUENESS = "check_unique_backend_id"
@@ -27,6 +28,26 @@ FIELDS = (
     "plugin_options",
     "secret_options",
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """An offering in the list of those that a user provides."""
+
+    uuid: str
+    name: str
+    state: str
+    type: str
+    provider: str
+
+
+def provided(client: WaldurClient) -> list[Listed]:
+    """Return the offerings on whose provider's side the token's user is, also archived ones. Raises WaldurError."""
+    names = ("uuid", "name", "state", "type", "customer_name")
+    return [
+        Listed(records.hex_text(item, "uuid"), *(str(item.get(name) or "") for name in names[1:]))
+        for item in client.pages(PATH, [("field", name) for name in names], order=OLDEST_FIRST)
+    ]
 
 
 def facts(client: WaldurClient) -> OfferingFacts:

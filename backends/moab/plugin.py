@@ -4,12 +4,12 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
 from agent.core.model import Component
-from backends.base import Backend, BackendContext, KnownComponents, Parsed
+from backends.base import Backend, BackendContext, FoundCluster, KnownComponents, Parsed
 from backends.moab import components, schema
 from backends.moab.backend import MoabBackend
 from backends.moab.programs import Programs
@@ -46,6 +46,13 @@ class MoabPlugin:
             f"{program} is not on this host: install the client commands of MOAB Accounting Manager, set "
             "moab_bin_path, or serve this queue on the head node"
         )
+
+    def found_clusters(self) -> Sequence[FoundCluster]:
+        program = Programs("").path("mam-list-accounts")
+        if not shutil.which(program):
+            return []
+        name = schema.DEFAULT_CLUSTER
+        return [FoundCluster(name, program, {"cluster_name": name}, frozenset({components.DEPOSIT}))]
 
     def connect(self, settings: MoabSettings, context: BackendContext) -> Backend:
         return MoabBackend(settings, context)

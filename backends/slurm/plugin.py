@@ -4,12 +4,12 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from agent.core.errors import BackendError
-from backends.base import Backend, BackendContext, Parsed
-from backends.slurm import schema
+from backends.base import Backend, BackendContext, FoundCluster, Parsed
+from backends.slurm import discovery, schema
 from backends.slurm.backend import SlurmBackend
 from backends.slurm.programs import first_program
 from backends.slurm.rest_token import Token
@@ -41,6 +41,9 @@ class SlurmPlugin:
             f"{program} is not on this host: install SLURM's client commands, set slurm_bin_path, or serve this "
             "queue on the head node"
         )
+
+    def found_clusters(self) -> Sequence[FoundCluster]:
+        return discovery.found_clusters()
 
     def connect(self, settings: SlurmSettings, context: BackendContext) -> Backend:
         if settings.rest:

@@ -11,7 +11,7 @@ from simulator.render.people import EXPOSABLE_FIELDS, account_body
 from simulator.render.view import pick
 from simulator.rules import access, lookup
 from simulator.rules.errors import ApiError, bad_field, bad_request, unknown_object
-from simulator.rules.lookup import view_of
+from simulator.rules.lookup import page_of, view_of
 from simulator.server.routes import Call, Reply, Routes
 from simulator.world.ages import Age
 from simulator.world.clock import wire_time
@@ -24,6 +24,12 @@ _LIMIT_PERIODS = (None, "", "month", "quarterly", "annual", "total")
 _BILLING_TYPES = ("fixed", "usage", "limit", "one", "few")
 COMPONENT_TYPE = re.compile(r"[A-Za-z0-9_/:-]{1,50}")
 _EDITABLE = frozenset(f.name for f in fields(Component)) - {"uuid", "is_builtin"}
+
+
+@routes.on("GET", "marketplace-provider-offerings/")
+def list_offerings(call: Call) -> Reply:
+    rows = [row for row in call.store.offerings if access.provides(call.store, call.user, row)]
+    return page_of(call, rows, lambda row: offering_body(view_of(call), row))
 
 
 @routes.on("GET", "marketplace-provider-offerings/{uuid}/")

@@ -5,18 +5,25 @@ from __future__ import annotations
 
 import json
 import os
+import pty
 import re
 import shutil
 import subprocess
 import sys
 import sysconfig
+import termios
 import tomllib
+from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from setuptools import find_packages
 
+from rig.emulator import emulated_cluster
+from rig.processes import wait_until
 from rig.unit_process import UNITS, sections
+from simulator.server.waldur import SimulatedWaldur
 from tests.agent.cli.operator_site import REPOSITORY
 
 HOUSES = ("agent", "backends", "simulator", "tasks", "waldur_slurm")
@@ -160,6 +167,51 @@ def test_the_demo_without_the_emulator_says_the_line_that_brings_it(installed: P
     assert (done.returncode, done.stderr) == (1, f"error: {sentence}\n")
     assert json.loads(done.stdout)["faults"] == [sentence]
     assert list(tmp_path.iterdir()) == []
+
+
+def on_terminal(answers: Mapping[str, str], *words: object) -> tuple[int, str]:
+    """Run a command on a terminal of its own, type each answer when its question stands there, and return the exit code
+    and all that was seen.
+    """
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.chdir("/")
+        os.execv(str(words[0]), [str(word) for word in words])
+    seen, waiting = "", dict(answers)
+    with suppress(OSError):  # the end of a terminal
+        while text := os.read(terminal, 4096).decode():
+            seen += text
+            for question in [each for each in waiting if each in seen]:
+                if question == "Token":  # what is typed before the echo is off is thrown away
+                    wait_until("a hidden question", lambda: not termios.tcgetattr(terminal)[3] & termios.ECHO)
+                os.write(terminal, waiting.pop(question).encode())
+    os.close(terminal)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), seen
+
+
+def test_init_asks_on_a_terminal_and_a_stop_leaves_nothing(
+    installed: Path, tmp_path: Path, quick_emulator: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The token is not shown; Ctrl-C at its question, or at a file that is there, changes nothing."""
+    _, environment = emulated_cluster(tmp_path)
+    path = f"{quick_emulator}:/usr/bin:/bin"
+    for name, value in {**environment, "PATH": path, "WALDUR_SITE_AGENT_STATE_DIR": str(tmp_path)}.items():
+        monkeypatch.setenv(name, value)
+    program, file = installed.with_name("waldur-site-cluster"), tmp_path / "site.yaml"
+    with SimulatedWaldur() as waldur:
+        init = (program, "init", "-c", file)
+        code, seen = on_terminal({"Address of Waldur": f"{waldur.url}\n", "Token": "\x03"}, *init)
+        assert (code, file.exists(), (tmp_path / "token").exists()) == (130, False, False), seen
+        code, seen = on_terminal(
+            {"Address of Waldur": f"{waldur.url}\n", "Token": f"{waldur.token()}\n"}, *init
+        )
+        assert (code, waldur.token() in seen) == (0, False), seen
+        written = file.read_text()
+        code, seen = on_terminal({"is there already. Replace it?": "\x03"}, *init)
+        assert (code, file.read_text()) == (130, written), seen
+        code, seen = on_terminal({"is there already. Replace it?": "n\n"}, *init)
+        assert (code, file.read_text()) == (1, written), seen
+        assert "the configuration is good" in shell(program, "config-check", "-c", file)
 
 
 def test_files_of_another_package_are_reported(installed: Path, tmp_path: Path) -> None:
