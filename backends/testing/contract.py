@@ -2,7 +2,8 @@
 """What every backend keeps: read whole, write once, report each action truly, harm nothing unknown.
 
 A suite for pytest, with the plugin `backends.testing.plugin`. It needs an empty cluster. One batch makes the accounts
-of all tests, for a write may cost half a second; each test uses its own.
+of all tests, for a write may cost half a second; each test uses its own. What others rest on is tested first, and a
+test is skipped where one that it needs has failed.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from datetime import UTC, datetime
 import pytest
 
 from agent.core.actions import (
+    Action,
     AddMember,
     AllowSubmission,
     BlockSubmission,
@@ -33,6 +35,7 @@ from agent.core.errors import BackendError, BackendUnavailable, NotEmpty, PlanRe
 from agent.core.model import AccountSpec, AllocationSpec, Part, RequestedState, Snapshot
 from agent.core.periods import Month
 from agent.core.plans import Outcome
+from agent.core.printable import printable
 from agent.core.usage import UsageQuery, require_counts, require_whole
 from agent.plan import accounts
 from backends.base import BULK_PARTS, Backend, KeyPower, Reread, Scope, UsageCounter, UsageReader
@@ -42,7 +45,7 @@ MANY = ("a_many0", "a_many1", "a_many2")
 BELOW = {"p_go": ("a_go1", "a_go2"), "p_full": ("a_below",)}
 ACCOUNTS = (
     "a_limits", "a_in", "a_out", "a_part", "a_block1", "a_block2", "a_move", "a_stay", "a_go", *BELOW, *MANY, "a_mix",
-    "a_few", "a_other",
+    "a_few", "a_other", "a_held",
 )  # fmt: skip
 TREE = Scope(frozenset({Part.ACCOUNTS, Part.ASSOCIATIONS}))
 Limits = Mapping[str, int]
@@ -85,6 +88,15 @@ MISSING: Sequence[ClusterAction] = (
     DeleteQos(account="a_none"),
     MoveDefaultAccount(account=PROJECT, user="nobody", before="a_none"),
 )
+
+
+# What a cluster needs the power for.
+BY_POWER: Mapping[str, Sequence[ClusterAction]] = {
+    "partitions": [join("a_part", "gil", partitions=("gpu", "main"))],
+    "moves": [MoveAccount(account="a_move", before=PROJECT, after=CUSTOMER)],
+    "qos": [CreateQos(account="a_mix"), SetQos(account="a_mix", after=("normal",), default="normal")],
+}
+BAD_NAMES = ("a,b", "a|b", "a=b", "-x", "a\nb")
 
 
 @dataclass(frozen=True)
@@ -160,13 +172,27 @@ class Subject:
         return self.limit_changes or [{self.limit: amount} for amount in (100, 50, 2_000_000, 0)]
 
 
+def needs(*tests: Callable[..., None]) -> pytest.MarkDecorator:
+    """Return the mark of a test that is skipped where one of these has failed: one mistake is one failure."""
+    return pytest.mark.needs(*(test.__name__ for test in tests))
+
+
 def done(outcomes: Sequence[Outcome]) -> None:
-    assert [(o.action.render(), str(o.error)) for o in outcomes if o.error] == []
+    failed = [o for o in outcomes if o.error]
+    assert not failed, listed(failed)
 
 
-def became(outcomes: Sequence[Outcome]) -> dict[str, str]:
-    """Return what became of each action, for a failure to show: the name of its error, or `done`."""
-    return {o.action.render(): type(o.error).__name__ if o.error else "done" for o in outcomes}
+def errors(outcomes: Sequence[Outcome]) -> dict[Action, type[SiteAgentError] | None]:
+    return {o.action: type(o.error) if o.error else None for o in outcomes}
+
+
+def listed(outcomes: Sequence[Outcome]) -> str:
+    """Return what became of each action, for a failure to show."""
+    lines = [
+        printable(f"{o.action.render()}: {f'{type(o.error).__name__}: {o.error}' if o.error else 'done'}")
+        for o in outcomes
+    ]
+    return "\n".join(["what became of the actions:", *lines])
 
 
 def users(snapshot: Snapshot, *names: str) -> list[set[str]]:
@@ -189,29 +215,25 @@ def spec_of(name: str, *members: str, **wanted: int) -> AllocationSpec:
     )
 
 
+def new_accounts() -> list[CreateAccount]:
+    """Return what makes the accounts of all tests."""
+    above = [new(CUSTOMER, "root"), new(PROJECT, CUSTOMER), *map(new, ACCOUNTS)]
+    return [*above, *(new(name, parent) for parent, names in BELOW.items() for name in names)]
+
+
 def prepared(subject: Subject) -> Backend:
     """Return a backend on a cluster with the accounts of all tests, and ann in each of them."""
     backend = subject.connect()
     backend.observe()
-    above = [new(CUSTOMER, "root"), new(PROJECT, CUSTOMER), *map(new, ACCOUNTS)]
-    below = [new(name, parent) for parent, names in BELOW.items() for name in names]
-    done(backend.apply([*above, *below, *(join(name, "ann") for name in ACCOUNTS if name not in BELOW)]))
+    done(backend.apply([*new_accounts(), *(join(name, "ann") for name in ACCOUNTS if name not in BELOW)]))
     return backend
 
 
+@needs()  # each test with the fixture `backend`: that the accounts of all tests are read back
 class BackendContract:
     """All of the contract: `class TestContract(BackendContract)` and a fixture `subject` that returns a Subject."""
 
-    def unsupported(self, subject: Subject, backend: Backend, action: ClusterAction) -> None:
-        """Assert that a backend without this power says so, blames no account for it, and changes nothing."""
-        before = backend.observe()
-        (outcome,) = backend.apply([action])
-        assert isinstance(outcome.error, BackendError)
-        assert outcome.error.of_host
-        assert subject.product in str(outcome.error)
-        assert backend.observe() == before
-
-    # Reading --------------------------------------------------------------------------------------
+    # Reading ------------------------------------------------------------------------------------
 
     def test_unknown_is_never_absent(self, subject: Subject) -> None:
         """Assert that a cluster which does not answer is no empty one: reads raise, no action counts as done."""
@@ -228,38 +250,9 @@ class BackendContract:
             )
         except BackendUnavailable:
             return
-        assert set(became(outcomes).values()) == {"BackendUnavailable"}, became(outcomes)
+        assert set(errors(outcomes).values()) == {BackendUnavailable}, listed(outcomes)
 
-    def test_an_empty_cluster_is_read_whole(self, subject: Subject) -> None:
-        empty = subject.connect()
-        snapshot = empty.observe()
-        if subject.reads is not None:
-            assert empty.executed == {"read": subject.reads}
-        assert set(snapshot.accounts) == set(subject.members)
-        for name, people in subject.members.items():
-            assert snapshot.accounts[name].parent is None
-            assert snapshot.users_of(name) == people
-        assert snapshot.default_accounts == {
-            user: name for name, people in subject.members.items() for user in people
-        }
-        assert snapshot.tres >= subject.limit_names | {subject.limit}
-        assert snapshot.complete == subject.parts
-        assert snapshot.cluster == empty.cluster == subject.cluster
-
-    def test_a_grown_cluster_is_read_at_the_same_cost(self, subject: Subject, backend: Backend) -> None:
-        fresh = subject.connect()
-        snapshot = fresh.observe()
-        below = {name for names in BELOW.values() for name in names}
-        assert set(snapshot.accounts) == {*subject.members, CUSTOMER, PROJECT, *ACCOUNTS, *below}
-        assert snapshot.accounts_of("ann") == set(ACCOUNTS) - set(BELOW)
-        assert snapshot.default_accounts["ann"] in ACCOUNTS
-        if subject.reads is not None:
-            assert fresh.executed == {"read": subject.reads}
-        # Few reads, however many accounts there are: a read per account is what the agent exists to avoid. Three, and
-        # three more where a program does not know the faster ones.
-        assert fresh.executed["read"] <= 6
-        assert not fresh.executed["write"]
-
+    @needs(test_unknown_is_never_absent)
     def test_a_backend_is_healthy_or_says_what_is_wrong(self, subject: Subject) -> None:
         health = subject.connect().check()
         assert health.version[0].isdigit()
@@ -281,8 +274,131 @@ class BackendContract:
             assert once.notes
             assert subject.notes in (None, len(once.notes))
 
-    # Building -------------------------------------------------------------------------------------
+    def test_an_empty_cluster_is_read_whole(self, subject: Subject) -> None:
+        empty = subject.connect()
+        snapshot = empty.observe()
+        if subject.reads is not None:
+            assert empty.executed == {"read": subject.reads}
+        assert set(snapshot.accounts) == set(subject.members)
+        for name, people in subject.members.items():
+            assert snapshot.accounts[name].parent is None
+            assert snapshot.users_of(name) == people
+        assert snapshot.default_accounts == {
+            user: name for name, people in subject.members.items() for user in people
+        }
+        assert snapshot.tres >= subject.limit_names | {subject.limit}
+        assert snapshot.complete == subject.parts
+        assert snapshot.cluster == empty.cluster == subject.cluster
 
+    def test_a_grown_cluster_is_read_at_the_same_cost(self, subject: Subject, backend: Backend) -> None:
+        fresh = subject.connect()
+        snapshot = fresh.observe()
+        made = {action.account: action.parent for action in new_accounts()}
+        assert set(snapshot.accounts) == {*subject.members, *made}
+        parents = subject.parents  # some clusters keep no level for customers
+        wanted = {name: parent for name, parent in made.items() if name != PROJECT or "c_tree" in parents}
+        assert {name: snapshot.accounts[name].parent for name in wanted} == wanted
+        assert snapshot.accounts_of("ann") == set(ACCOUNTS) - set(BELOW)
+        assert snapshot.default_accounts["ann"] in ACCOUNTS
+        if subject.reads is not None:
+            assert fresh.executed == {"read": subject.reads}
+        # Few reads, however many accounts there are: a read per account is what the agent exists to avoid. Three, and
+        # three more where a program does not know the faster ones.
+        assert fresh.executed["read"] <= 6
+        assert not fresh.executed["write"]
+
+    # The truth about each action ----------------------------------------------------------------
+
+    def test_one_bad_action_is_found_among_many_and_the_others_are_done(self, backend: Backend) -> None:
+        """Three accounts of one batch, one of which is refused: on SLURM the parent of `a_orphan` is made in no
+        batch.
+        """
+        wanted = [new("a_child1"), new("a_child2")]
+        orphan = new("a_orphan", "nosuch")
+        outcomes = backend.apply([*wanted, orphan])
+        became = {action: error is None for action, error in errors(outcomes).items()}
+        assert became == {**dict.fromkeys(wanted, True), orphan: False}, listed(outcomes)
+        assert {"a_child1", "a_child2"} <= backend.observe(TREE).accounts.keys()
+
+    @needs(test_one_bad_action_is_found_among_many_and_the_others_are_done)
+    def test_a_name_that_is_none_to_the_cluster_is_refused(self, backend: Backend) -> None:
+        """Assert that no name reaches a command as two names, as an option, or as another line."""
+        before = backend.observe(TREE)
+        bad = [each for name in BAD_NAMES for each in (new(name), join("a_mix", name))]
+        outcomes = backend.apply(bad)
+        assert errors(outcomes) == dict.fromkeys(bad, PlanRefused), listed(outcomes)
+        assert backend.observe(TREE) == before
+
+    @needs(test_one_bad_action_is_found_among_many_and_the_others_are_done)
+    def test_what_is_below_an_account_never_goes_along_with_it(self, backend: Backend) -> None:
+        before = backend.observe(TREE)
+        # The project last: all else of this suite is below it.
+        for names in ({"p_full": PROJECT, "a_held": PROJECT}, {PROJECT: CUSTOMER}):
+            deletions = [DeleteAccount(account=name, parent=parent) for name, parent in names.items()]
+            outcomes = backend.apply(deletions)
+            assert errors(outcomes) == dict.fromkeys(deletions, NotEmpty), listed(outcomes)
+            assert backend.observe(TREE) == before
+
+    @needs(test_one_bad_action_is_found_among_many_and_the_others_are_done)
+    def test_what_the_cluster_cannot_keep_is_refused_and_no_account_is_at_fault(
+        self, subject: Subject, backend: Backend
+    ) -> None:
+        lacking = {power: each for power, each in BY_POWER.items() if power not in subject.powers}
+        actions = [action for several in lacking.values() for action in several]
+        before = backend.observe()
+        outcomes = backend.apply(actions)
+        refused = {o.action: isinstance(o.error, BackendError) and o.error.of_host for o in outcomes}
+        assert refused == dict.fromkeys(actions, True), listed(outcomes)
+        assert all(subject.product in str(o.error) for o in outcomes), listed(outcomes)
+        assert backend.observe() == before
+
+    @needs(test_one_bad_action_is_found_among_many_and_the_others_are_done)
+    def test_what_is_not_there_is_nothing_to_change(self, backend: Backend) -> None:
+        before = backend.observe()
+        outcomes = backend.apply(MISSING)
+        assert errors(outcomes).keys() == set(MISSING), listed(outcomes)
+        assert backend.observe() == before
+
+    # Building -----------------------------------------------------------------------------------
+
+    def test_limits_are_set_raised_lowered_and_made_zero_each_for_itself(
+        self, subject: Subject, backend: Backend
+    ) -> None:
+        wanted: dict[str, int] = {}
+        for change in subject.changes_of_limits():
+            wanted |= change
+            done(backend.apply([SetLimits(account="a_limits", after=tuple(change.items()))]))
+            assert limits(backend.observe(TREE), "a_limits") == [wanted]
+
+    def test_members_come_twice_and_go_twice_and_only_they(self, subject: Subject, backend: Backend) -> None:
+        for name in ("a_out", "a_in"):
+            done(backend.apply([join(name, "eli")]))
+        joins = [join("a_in", user) for user in ("ann", "carl", "dora", "x.y@z-0_1")]
+        writes = backend.executed["write"]
+        done(backend.apply(joins))
+        done(backend.apply(joins))
+        if subject.writes:
+            assert backend.executed["write"] == writes + subject.writes.joins
+        observed = backend.observe(TREE)
+        assert users(observed, "a_in", "a_out") == [
+            {"ann", "carl", "dora", "eli", "x.y@z-0_1"},
+            {"ann", "eli"},
+        ]
+        leaves = [
+            leave("a_in", "carl", default=True),
+            leave("a_in", "x.y@z-0_1", default=True),
+            leave("a_in", "eli"),
+        ]
+        done(backend.apply(leaves))
+        done(backend.apply(leaves))
+        left = backend.observe()
+        assert users(left, "a_in", "a_out") == [{"ann", "dora"}, {"ann", "eli"}]
+        assert not left.default_accounts.keys() & {"carl", "x.y@z-0_1"}
+
+    @needs(
+        test_limits_are_set_raised_lowered_and_made_zero_each_for_itself,
+        test_members_come_twice_and_go_twice_and_only_they,
+    )
     def test_an_allocation_is_made_as_desired_and_making_it_again_is_harmless(
         self, subject: Subject, backend: Backend
     ) -> None:
@@ -305,37 +421,35 @@ class BackendContract:
         done(fresh.apply(actions))
         assert fresh.observe() == observed
 
-    def test_limits_are_set_raised_lowered_and_made_zero_each_for_itself(
-        self, subject: Subject, backend: Backend
-    ) -> None:
-        wanted: dict[str, int] = {}
-        for change in subject.changes_of_limits():
-            wanted |= change
-            done(backend.apply([SetLimits(account="a_limits", after=tuple(change.items()))]))
-            assert limits(backend.observe(TREE), "a_limits") == [wanted]
+    @needs(
+        test_one_bad_action_is_found_among_many_and_the_others_are_done,
+        test_a_name_that_is_none_to_the_cluster_is_refused,
+        test_what_is_below_an_account_never_goes_along_with_it,
+        test_limits_are_set_raised_lowered_and_made_zero_each_for_itself,
+        test_members_come_twice_and_go_twice_and_only_they,
+    )
+    def test_each_action_has_one_outcome_in_any_mix(self, subject: Subject, backend: Backend) -> None:
+        """Good ones are done, the bad ones fail and change nothing."""
+        good, bad = subject.good_actions(), subject.bad_actions()
+        before = backend.observe()
+        outcomes = backend.apply([*bad, *good])
+        wanted = {**dict.fromkeys(good, True), **dict.fromkeys(bad, False)}
+        assert {o.action: o.done for o in outcomes} == wanted, listed(outcomes)
+        assert len(outcomes) == len(wanted)
+        assert {type(o.error) for o in outcomes if o.error} == subject.errors
+        observed = backend.observe()
+        assert (users(observed, "a_mix"), limits(observed, "a_mix")) == (
+            [{"ann", "kim"}],
+            [{subject.limit: 5}],
+        )
+        assert set(observed.accounts) == set(before.accounts)
+        assert observed.default_accounts.keys() - before.default_accounts.keys() == {"kim"}
 
-    def test_members_come_twice_and_go_twice_and_only_they(self, subject: Subject, backend: Backend) -> None:
-        joins = [join("a_in", user) for user in ("ann", "carl", "dora", "x.y@z-0_1")]
-        writes = backend.executed["write"]
-        done(backend.apply(joins))
-        done(backend.apply(joins))
-        if subject.writes:
-            assert backend.executed["write"] == writes + subject.writes.joins
-        observed = backend.observe(TREE)
-        assert users(observed, "a_in", "a_out") == [{"ann", "carl", "dora", "x.y@z-0_1"}, {"ann"}]
-        leaves = [leave("a_in", "carl", default=True), leave("a_in", "x.y@z-0_1", default=True)]
-        done(backend.apply(leaves))
-        done(backend.apply(leaves))
-        left = backend.observe()
-        assert users(left, "a_in", "a_out") == [{"ann", "dora"}, {"ann"}]
-        assert not left.default_accounts.keys() & {"carl", "x.y@z-0_1"}
-
+    @needs(test_members_come_twice_and_go_twice_and_only_they)
     def test_a_member_may_be_on_some_partitions_only(self, subject: Subject, backend: Backend) -> None:
-        partial = join("a_part", "gil", partitions=("gpu", "main"))
         if "partitions" not in subject.powers:
-            self.unsupported(subject, backend, partial)
             return
-        done(backend.apply([partial]))
+        done(backend.apply(BY_POWER["partitions"]))
         observed = backend.observe(TREE)
         assert {a.partition for a in observed.associations if a.user == "gil"} == {"gpu", "main"}
         done(backend.apply([leave("a_part", "gil", default=True)]))
@@ -354,11 +468,9 @@ class BackendContract:
             assert backend.executed["write"] == writes + subject.writes.alike
 
     def test_an_account_moves_with_its_members(self, subject: Subject, backend: Backend) -> None:
-        move = MoveAccount(account="a_move", before=PROJECT, after=CUSTOMER)
         if "moves" not in subject.powers:
-            self.unsupported(subject, backend, move)
             return
-        done(backend.apply([move]))
+        done(backend.apply(BY_POWER["moves"]))
         observed = backend.observe(TREE)
         assert (observed.accounts["a_move"].parent, users(observed, "a_move")) == (CUSTOMER, [{"ann"}])
 
@@ -366,8 +478,6 @@ class BackendContract:
         self, subject: Subject, backend: Backend
     ) -> None:
         if "qos" not in subject.powers:
-            self.unsupported(subject, backend, CreateQos(account="a_mix"))
-            self.unsupported(subject, backend, SetQos(account="a_mix", after=("normal",), default="normal"))
             return
         owning = subject.connect(qos_management={"enabled": True, "flags": "NoDecay", "max_jobs": 5})
         before = owning.observe()
@@ -384,7 +494,7 @@ class BackendContract:
         assert "a_qos" not in left.accounts
         assert left.qos == observed.qos - {"a_qos"}
 
-    # Keys of resources ----------------------------------------------------------------------------
+    # Keys of resources --------------------------------------------------------------------------
 
     def test_a_key_has_one_secret_at_a_time_which_is_in_no_text(
         self, subject: Subject, backend: Backend
@@ -415,7 +525,7 @@ class BackendContract:
         with pytest.raises(BackendError):
             backend.keys.set_paused("a_in", name, True)
 
-    # Usage ----------------------------------------------------------------------------------------
+    # Usage --------------------------------------------------------------------------------------
 
     def test_a_month_is_counted_in_whole_numbers_by_account_and_user(
         self, subject: Subject, backend: Backend
@@ -447,6 +557,7 @@ class BackendContract:
         before = require_whole(backend.usage(replace(query, month=query.month.previous)))
         assert before.accounts == {}, "a month is counted by itself"
 
+    @needs(test_a_month_is_counted_in_whole_numbers_by_account_and_user)
     def test_a_count_of_a_part_is_the_count_of_the_whole(self, backend: Backend) -> None:
         if not isinstance(backend, UsageCounter):
             return
@@ -464,8 +575,9 @@ class BackendContract:
             for key, counts in keys.items():
                 require_counts(counts, f"key {key} of account {account}", month)
 
-    # Removing -------------------------------------------------------------------------------------
+    # Removing -----------------------------------------------------------------------------------
 
+    @needs(test_members_come_twice_and_go_twice_and_only_they)
     def test_a_removal_leaves_every_member_a_valid_default_account(self, backend: Backend) -> None:
         """hal is in two accounts and defaults to the one that goes; ida is in no other; jo defaults to the other."""
         done(backend.apply([join("a_go", "hal"), join("a_go", "ida")]))
@@ -488,6 +600,10 @@ class BackendContract:
         ]
         assert left.default_accounts["ann"] in left.accounts_of("ann")
 
+    @needs(
+        test_members_come_twice_and_go_twice_and_only_they,
+        test_limits_are_set_raised_lowered_and_made_zero_each_for_itself,
+    )
     def test_a_look_at_what_was_changed_shows_as_much_as_one_at_everything(
         self, subject: Subject, backend: Backend
     ) -> None:
@@ -521,55 +637,13 @@ class BackendContract:
         assert not backend.observe(TREE).accounts.keys() & {"p_go", "a_go1", "a_go2"}
         done(backend.apply(deletions))
 
-    def test_what_is_below_an_account_never_goes_along_with_it(self, backend: Backend) -> None:
-        before = backend.observe(TREE)
-        deletions = [
-            DeleteAccount(account=PROJECT, parent=CUSTOMER),
-            DeleteAccount(account="p_full", parent=PROJECT),
-            DeleteAccount(account="a_many0", parent=PROJECT),
-        ]
-        outcomes = backend.apply(deletions)
-        assert became(outcomes) == {each.render(): "NotEmpty" for each in deletions}
-        assert backend.observe(TREE) == before
-
-    # The truth about each action ------------------------------------------------------------------
-
-    def test_what_is_not_there_is_nothing_to_change(self, backend: Backend) -> None:
-        before = backend.observe()
-        outcomes = backend.apply(MISSING)
-        assert {o.action for o in outcomes} == set(MISSING)
-        assert backend.observe() == before
-
-    def test_each_action_has_one_outcome_in_any_mix(self, subject: Subject, backend: Backend) -> None:
-        """Good ones are done, the bad ones fail and change nothing."""
-        good, bad = subject.good_actions(), subject.bad_actions()
-        before = backend.observe()
-        outcomes = backend.apply([*bad, *good])
-        wanted = {**dict.fromkeys(good, True), **dict.fromkeys(bad, False)}
-        assert {o.action: o.done for o in outcomes} == wanted, became(outcomes)
-        assert len(outcomes) == len(wanted)
-        assert {type(o.error) for o in outcomes if o.error} == subject.errors
-        observed = backend.observe()
-        assert (users(observed, "a_mix"), limits(observed, "a_mix")) == (
-            [{"ann", "kim"}],
-            [{subject.limit: 5}],
-        )
-        assert set(observed.accounts) == set(before.accounts)
-        assert observed.default_accounts.keys() - before.default_accounts.keys() == {"kim"}
-
-    def test_one_bad_action_is_found_among_many_and_the_others_are_done(self, backend: Backend) -> None:
-        """Three accounts of one batch, one of which is refused: on SLURM the parent of `a_orphan` is made in no
-        batch.
-        """
-        wanted = [new("a_child1"), new("a_child2")]
-        orphan = new("a_orphan", "nosuch")
-        outcomes = backend.apply([*wanted, orphan])
-        assert [o.action for o in outcomes if o.error] == [orphan], became(outcomes)
-        assert {"a_child1", "a_child2"} <= backend.observe(TREE).accounts.keys()
-
-    # Cost -----------------------------------------------------------------------------------------
+    # Cost ---------------------------------------------------------------------------------------
 
     @pytest.mark.parametrize("what", WORK)
+    @needs(
+        test_one_bad_action_is_found_among_many_and_the_others_are_done,
+        test_members_come_twice_and_go_twice_and_only_they,
+    )
     def test_writing_costs_what_is_known_of_the_kind_of_change(
         self, subject: Subject, backend: Backend, what: str
     ) -> None:
