@@ -44,22 +44,22 @@ STYLES = {"done": "green", "erred": "red", "executing": "yellow"}
     help="Kind of cluster.",
 )
 def command(once: bool, as_json: bool, keep: bool, backend: str) -> int:
-    """Start a simulated Waldur, a broker, an emulated cluster, worker, beat and Flower, and place orders.
-
-    Where mosquitto is installed, the bridge and one order that arrives by an event are shown too.
+    """Start a simulated Waldur with its events, a broker, an emulated cluster, bridge, worker, beat and Flower, and
+    place orders.
     """
     stop_request = StopRequest()
     for stop in STOP_SIGNALS:
         signal.signal(stop, stop_request.make)
     console = consoles.console(stderr=as_json)
     folder = Path(tempfile.mkdtemp(prefix="waldur-demo-"))
-    code = 1
+    # Also where nobody reads any more what is printed.
+    code = STOPPED
     try:
         code = _demo(folder, console, CLUSTERS[backend], stop_request, once=once, as_json=as_json)
     except Stopped:
         _print(console, "stopped before the end")
-        code = STOPPED
     except SiteAgentError as error:
+        code = 1
         if as_json:
             print_json({"ok": False, "faults": [str(error)], "orders": {}, "seconds_per_order": {}})
         raise
@@ -76,7 +76,6 @@ def _demo(
 ) -> int:
     kind.require()
     started_s = time.monotonic()
-    _print(console, f"starting the simulated Waldur, the broker, {kind.title}, worker, beat and Flower ...")
     is_complete = True
     with scenario.running(folder, kind, stop_request, partial(_print, console)) as demo:
         demo.place_orders()
@@ -125,20 +124,14 @@ def _print_result(demo: Demo, console: Console, seconds: float) -> None:
     console.print(_tree(demo.cluster()))
     _print(
         console,
-        f"{len(demo.ended)} orders went from Waldur through beat, {demo.broker} and the worker to {demo.kind.tool}, "
-        f"{seconds:.0f} s after the start.",
+        f"{len(demo.ended)} orders went from Waldur through the bridge, {demo.broker} and the worker to "
+        f"{demo.kind.tool}, {seconds:.0f} s after the start.",
     )
-    if demo.mosquitto_port is None:
-        _print(
-            console,
-            "mosquitto is not installed, so no MQTT events are shown: the orders arrived by polling.",
-        )
-    elif demo.event_latency_s is not None:
-        _print(
-            console,
-            "One more order went by an event, through mosquitto and the bridge: "
-            f"{demo.event_latency_s:.1f} s from Waldur to {demo.kind.tool} and back.",
-        )
+    _print(
+        console,
+        f"One more order, placed while nothing else happened: its event brought it from Waldur to {demo.kind.tool} and "
+        f"back in {demo.event_latency_s:.1f} s.",
+    )
 
 
 def _play(day: Day, console: Console, *, once: bool) -> list[str]:
@@ -161,11 +154,13 @@ def _print_addresses(demo: Demo, day: Day, console: Console) -> None:
     """Print where everything is that goes on running, and what to try on it."""
     for sentence in (
         f"Flower: {demo.flower_url} (user demo, password {demo.flower_password})",
-        f"Waldur: {demo.waldur.url}",
+        f"Waldur: {demo.waldur.root_url}/",
         f"configuration and logs: {demo.folder}",
         *(f"{title}: {path.as_uri()}" for title, path in day.pages.items()),
         f"In another shell, paste `. {demo.activation}`, and try:",
         *(f"  waldur-site-cluster {words}" for words in day.commands()),
+        "This places another order, whose event brings it to the worker at once:",
+        f"  {demo.order_line()}",
     ):
         _print(console, sentence)
 
@@ -192,7 +187,7 @@ def _tree(snapshot: Snapshot) -> Tree:
 
 def _wait_for_end(demo: Demo, console: Console) -> bool:
     """Wait for Ctrl-C and return True; False when a part ends before."""
-    _print(console, "Everything keeps running: place more orders, look at Flower. Ctrl-C stops it all.")
+    _print(console, "Everything keeps running. Ctrl-C stops it all.")
     try:
         while not demo.children.dead():
             demo.stop_request.pause(0.5)

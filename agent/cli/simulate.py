@@ -29,11 +29,14 @@ from simulator.world.seed import Scenario
 @click.option("--members", type=click.IntRange(0), default=5, show_default=True, help="Members per project.")
 @json_option
 def command(port: int, age: str, customers: int, projects: int, members: int, as_json: bool) -> int:
-    """Run a simulated Waldur on loopback. Orders are placed through /control/ (docs/simulated-waldur.md)."""
+    """Run a simulated Waldur on loopback, with its events. Orders are placed through /control/
+    (docs/simulated-waldur.md).
+    """
     scenario = Scenario(customers=customers, projects_per_customer=projects, members_per_project=members)
     stop_signals = {signal.SIGINT, signal.SIGTERM}
     signal.pthread_sigmask(signal.SIG_BLOCK, stop_signals)
     waldur = SimulatedWaldur(age, scenario=scenario, port=port)
+    waldur.publish_to(waldur.stomp)
     try:
         waldur.start()
     except OSError as error:

@@ -83,7 +83,8 @@ def _agents(pid: int, words: Sequence[str], folder: Path) -> list[Agent]:
         role = next((word for word in words if word in OUR_ROLES), "")
     else:
         return []
-    config = _option(words, CONFIG_OPTIONS) if role in OUR_ROLES else ""
+    # After the role: a `-c` before it is Python's own.
+    config = _option(words[words.index(role) :], CONFIG_OPTIONS) if role in OUR_ROLES else ""
     return [Agent(pid, role, False, config or _configured(folder))] if role else []
 
 

@@ -3,21 +3,34 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from simulator.demo import emulator, parts
 from simulator.mam.install import StandIn
-from simulator.world.seed import ComponentSpec, Scenario
+from simulator.world.seed import DEFAULT_COMPONENTS, ComponentSpec, Scenario
 
 # Settings of the backend, and what its programs need in their environment.
 Started = tuple[dict[str, Any], dict[str, str]]
 SCENARIO: dict[str, Any] = {"customers": 2, "projects_per_customer": 1, "members_per_project": 4}
+
+
+# EUR for an hour of a node, on MOAB.
+PRICE = 10
+
+
+@dataclass(frozen=True)
+class EndedJob:
+    """A job that had one node to itself: on the emulated SLURM 64 cores, 512 GB and 4 GPUs."""
+
+    account: str
+    user: str
+    # In the zone of this machine, which it does not name.
+    ended: datetime
+    hours: int
 
 
 @dataclass(frozen=True)
@@ -30,8 +43,8 @@ class DemoCluster:
     tool: str
     # Makes it in a folder.
     start: Callable[[parts.Children, Path], Started]
-    # Lets a job of a user have run in an account.
-    use: Callable[[Path, str, str], None]
+    # Lets jobs have run in the cluster of a folder.
+    use: Callable[[Path, Sequence[EndedJob]], None]
     scenario: Scenario
     components: Mapping[str, Mapping[str, Any]]
     # Names with their limits.
@@ -42,30 +55,40 @@ class DemoCluster:
 
 def _slurm(children: parts.Children, folder: Path) -> Started:
     commands = parts.start_emulator(children, folder)
-    settings = {"slurm_bin_path": str(commands), "default_account_policy": "none"}
+    settings = {
+        "slurm_bin_path": str(commands),
+        "default_account_policy": "none",
+        "customer_prefix": "c_",
+        "project_prefix": "p_",
+    }
     return settings, emulator.environment(folder)
 
 
-def _use_slurm(folder: Path, account: str, user: str) -> None:
-    """Let two hours on a node have ended: 128 core-hours. Raises DemoError."""
-    done = subprocess.run(
+def _use_slurm(folder: Path, jobs: Sequence[EndedJob]) -> None:
+    """Raise DemoError where the emulator runs none. A clock of its own: that of the cluster goes on."""
+    lines = [
+        f"time_set {job.ended:%Y-%m-%dT%H:%M:%S}\nusage_inject {job.user} {job.hours} {job.account}"
+        for job in jobs
+    ]
+    parts.run_command(
         [folder / parts.COMMANDS / "slurm-emulator"],
-        input=f"usage_inject {user} 2 {account}\nquit\n",
-        env={**os.environ, **emulator.environment(folder)},
-        capture_output=True,
-        text=True,
-        check=False,
+        {
+            **emulator.environment(folder),
+            emulator.CLOCK: str(folder / "jobs-time.json"),
+            emulator.FOLLOWS_WALL: "0",
+        },
+        "\n".join([*lines, "quit\n"]),
     )
-    if done.returncode:
-        raise parts.DemoError(f"the emulator runs no job of {user} in {account}: {done.stderr.strip()}")
 
 
 def _moab(_: parts.Children, folder: Path) -> Started:
     return {"moab_bin_path": str(StandIn(folder / "mam").bin)}, {}
 
 
-def _use_moab(folder: Path, account: str, user: str) -> None:
-    StandIn(folder / "mam").charge(account, user, "128.00", datetime.now(UTC))
+def _use_moab(folder: Path, jobs: Sequence[EndedJob]) -> None:
+    mam = StandIn(folder / "mam")
+    for job in jobs:
+        mam.charge(job.account, job.user, f"{job.hours * PRICE}.00", job.ended)
 
 
 SLURM = DemoCluster(
@@ -75,7 +98,13 @@ SLURM = DemoCluster(
     tool="sacctmgr",
     start=_slurm,
     use=_use_slurm,
-    scenario=Scenario(**SCENARIO),
+    scenario=Scenario(
+        **SCENARIO,
+        components=(
+            *(each for each in DEFAULT_COMPONENTS if each.type != "gpu"),
+            ComponentSpec(type="gres/gpu", name="GPU", measured_unit="GPU-hours", unit_factor=60),
+        ),
+    ),
     components={
         "cpu": {"measured_unit": "core-hours", "accounting_type": "limit", "label": "CPU", "unit_factor": 60},
         "mem": {
@@ -92,11 +121,11 @@ SLURM = DemoCluster(
         },
     },
     orders=(
-        ("Protein folding", {"cpu": 2000, "mem": 4000, "gres/gpu": 100}),
-        ("Storm tracks", {"cpu": 8000, "mem": 16000}),
-        ("Crystal growth", {"cpu": 1000, "mem": 2000}),
-        ("Plasma edge", {"cpu": 4000, "mem": 8000, "gres/gpu": 400}),
-        ("Soil moisture", {"cpu": 500, "mem": 1000}),
+        ("Protein folding", {"cpu": 2000, "mem": 16000, "gres/gpu": 200}),
+        ("Storm tracks", {"cpu": 8000, "mem": 64000}),
+        ("Crystal growth", {"cpu": 1000, "mem": 8000}),
+        ("Plasma edge", {"cpu": 4000, "mem": 32000, "gres/gpu": 400}),
+        ("Soil moisture", {"cpu": 500, "mem": 4000}),
     ),
 )
 MOAB = DemoCluster(

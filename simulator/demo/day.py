@@ -3,21 +3,27 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 
 from agent.config import load
+from agent.core.periods import Month, last_months
 from agent.run.diagnosis.picture import waiting_plans
-from simulator.demo.parts import COMMAND, DemoError
+from simulator.demo import parts
+from simulator.demo.clusters import EndedJob
 from simulator.demo.scenario import Demo
 
 PAUSE_S = 0.3
 STATUS_EVERY_S = "10"
 NEWCOMER = "newcomer"
+MONTHS = 6
+# Of jobs in these months: the days on which they ended, and the hours that those of an account took, by month.
+DAYS = (4, 12, 20, 26)
+HOURS = ((3, 5, 2, 6, 7, 4), (14, 20, 25, 18, 27, 22), (0, 1, 3, 2, 3, 1))
 
 
 @dataclass(frozen=True)
@@ -74,12 +80,20 @@ class Day:
         """Write the pages of usage and status; while the demo `runs_on`, the second one is kept up to date."""
         folder, environment = self._demo.folder, self._demo.environment
         usage, status = folder / "usage.html", folder / "status.html"
-        self._command("usage", "--users", "--html", str(usage))
+        self._command("usage", "--users", "--months", str(MONTHS), "--html", str(usage))
         self._command("status", "--html", str(status))
         self.pages = {"Status": status, "Usage": usage}
         self._demo.write_activation()
         if runs_on:
-            keep = [sys.executable, *COMMAND, "status", "--html", str(status), "--every", STATUS_EVERY_S]
+            keep = [
+                sys.executable,
+                *parts.COMMAND,
+                "status",
+                "--html",
+                str(status),
+                "--every",
+                STATUS_EVERY_S,
+            ]
             self._demo.children.start("status page", keep, environment)
 
     def commands(self) -> list[str]:
@@ -87,8 +101,9 @@ class Day:
         account = self._account(self._resources[0])
         commands = [
             "status                 # what you see on the page of that name",
+            "doctor                 # whether all is well, and what to do",
             "plan membership_sync --commands",
-            "usage                  # by account and month, against the limits",
+            f"usage --months {MONTHS}       # by account and month, against the limits",
             f"audit --account {account}   # who changed it, when and why",
         ]
         return [
@@ -98,10 +113,7 @@ class Day:
 
     def _command(self, *words: str) -> None:
         """Run a command as an operator does. Raises DemoError."""
-        argv = [sys.executable, *COMMAND, *words]
-        done = subprocess.run(argv, env=self._demo.environment, capture_output=True, text=True, check=False)
-        if done.returncode:
-            raise DemoError(f"`{' '.join(words)}` ended with {done.returncode}: {done.stderr.strip()}")
+        parts.run_command([sys.executable, *parts.COMMAND, *words], self._demo.environment)
 
     def _people_move(self) -> None:
         waldur = self._demo.waldur
@@ -124,10 +136,20 @@ class Day:
         )
 
     def _jobs_run(self) -> None:
-        snapshot = self._demo.cluster()
-        for resource in self._resources[:2]:
-            account = self._account(resource)
-            self._demo.kind.use(self._demo.folder, account, min(snapshot.users_of(account)))
+        """Let a job have ended now in each of two accounts, and others in these and a third one in the last months."""
+        snapshot, now = self._demo.cluster(), datetime.now()
+        accounts = [self._account(uuid) for uuid in self._resources[: len(HOURS)]]
+        users = {account: sorted(snapshot.users_of(account)) for account in accounts}
+        jobs = [EndedJob(account, users[account][0], now, 2) for account in accounts[:2]]
+        for number, month in enumerate(last_months(Month.of(now), MONTHS)):
+            for day in DAYS:
+                ended = datetime(month.year, month.month, day, 12)
+                jobs += [
+                    EndedJob(account, users[account][day % len(users[account])], ended, hours[number])
+                    for account, hours in zip(accounts, HOURS, strict=True)
+                    if hours[number] and ended < now
+                ]
+        self._demo.kind.use(self._demo.folder, jobs)
 
     def _usage_is_reported(self) -> bool:
         usages = self._demo.waldur.store.usages

@@ -26,14 +26,16 @@ NAMES = ("sacctmgr", "sacct", "scancel", "scontrol", "sinfo", "sreport", "sshare
 PROGRAMS = tuple(Path(sys.executable).with_name(name) for name in NAMES)
 READS = ("list", "show")
 STATE = "SLURM_EMULATOR_STATE_FILE"
+CLOCK = "SLURM_EMULATOR_TIME_FILE"
+FOLLOWS_WALL = "SLURM_EMULATOR_TIME_FOLLOW_WALL"
 
 
 def environment(folder: Path) -> dict[str, str]:
     """Return the variables that lead commands to a state in this folder."""
     return {
         STATE: str(folder / "slurm.json"),
-        "SLURM_EMULATOR_TIME_FILE": str(folder / "slurm-time.json"),
-        "SLURM_EMULATOR_TIME_FOLLOW_WALL": "1",
+        CLOCK: str(folder / "slurm-time.json"),
+        FOLLOWS_WALL: "1",
         "SLURM_EMULATOR_CLUSTER_NAME": "demo",
     }
 

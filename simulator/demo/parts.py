@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import random
 import secrets
+import shlex
 import signal
 import socket
 import subprocess
@@ -19,6 +20,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from agent.core.errors import SiteAgentError
+from agent.core.printable import ended_as
 from agent.host import broker_program
 from agent.host.children import StopRequest
 from agent.host.children import start as start_child
@@ -45,7 +47,7 @@ class Children:
     def __init__(self, folder: Path, stop_request: StopRequest, say: Callable[[str], None]) -> None:
         self._folder = folder
         self._stop_request = stop_request
-        self._say = say
+        self.say = say
         self._running: list[tuple[str, subprocess.Popen[bytes]]] = []
 
     def start(self, name: str, argv: Sequence[str], environment: Mapping[str, str]) -> None:
@@ -69,7 +71,7 @@ class Children:
             ready,
             ended=lambda: end_of(child),
             log=log,
-            say=self._say,
+            say=self.say,
             pause=lambda: self._stop_request.pause(PAUSE_S),
         )
 
@@ -80,7 +82,7 @@ class Children:
             ready,
             ended=lambda: "will not come: " + " and ".join(self.dead()) if self.dead() else "",
             log=lambda: f"logs are in {self._folder}",
-            say=self._say,
+            say=self.say,
             pause=lambda: self._stop_request.pause(pause_s),
         )
 
@@ -110,9 +112,25 @@ def _reap(children: Sequence[subprocess.Popen[bytes]]) -> None:
             child.wait()
 
 
+def run_command(argv: Sequence[str | Path], environment: Mapping[str, str], printed_to_it: str = "") -> None:
+    """Run a program that Ctrl-C does not reach, and end it never: it takes seconds. Raises DemoError."""
+    done = subprocess.run(
+        argv,
+        input=printed_to_it,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+        start_new_session=True,
+    )
+    if done.returncode:
+        raise DemoError(f"`{shlex.join(map(str, argv))}` {ended_as(done.returncode)}: {done.stderr.strip()}")
+
+
 def start_broker(children: Children, folder: Path) -> tuple[str, str]:
     """Start Redis or Valkey from PATH, else the embedded one; return the broker's URL and the name of the program."""
     program = broker_program.find()
+    children.say(f"starting the broker, {Path(program).name}")
     port, password = free_port(), secrets.token_urlsafe(12)
     listening = f"bind 127.0.0.1\nport {port}\nrequirepass {password}\n"
     config = broker_program.configure(folder, listening)
@@ -129,6 +147,7 @@ def require_emulator() -> None:
 
 def start_emulator(children: Children, folder: Path) -> Path:
     """Start the emulated SLURM; return the folder of its commands."""
+    children.say("starting the emulated SLURM")
     commands, place = folder / COMMANDS, folder / "emulator.socket"
     emulator.write_clients(commands, place)
     children.start("emulator", emulator.server(place), os.environ)

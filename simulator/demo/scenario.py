@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
 """The demo: the whole system on embedded parts, with orders that travel from a simulated Waldur to accounts.
 
-Waldur (simulated) -> beat, or an event and the bridge (`events`) -> broker -> worker -> cluster (`clusters`) -> order
-done. Used by `manage.py demo`.
+Waldur (simulated, with a broker of events in it) -> bridge -> broker of tasks -> worker -> cluster (`clusters`) ->
+order done. beat starts the passes for which there are no events. Used by `manage.py demo`.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import yaml
 
@@ -27,7 +28,6 @@ from agent.core.model import Snapshot
 from agent.host.children import StopRequest
 from agent.run import site as sites
 from agent.state.store import JOURNAL
-from simulator.demo import events as demo_events
 from simulator.demo import parts
 from simulator.demo.clusters import DemoCluster
 from simulator.server.waldur import SimulatedWaldur
@@ -36,6 +36,8 @@ from simulator.world.records import OrderState
 POLL_PERIOD_MINUTES = 0.05
 # Of passes over members and of reports, which read the cluster each time.
 SLOWER_PERIOD_MINUTES = 0.1
+EVENT_PAUSE_S = 0.01
+PROGRAM = "waldur-site-cluster"
 # What a site may have set for its real agent: the demo connects to nothing outside itself.
 ISOLATION = {
     "NO_PROXY": "127.0.0.1",
@@ -63,15 +65,16 @@ class Demo:
     environment: dict[str, str]
     # What its commands need that a shell does not have.
     own_environment: Mapping[str, str]
+    # The commands of the cluster.
+    tools: Path
     flower_url: str = ""
     flower_password: str = ""
     # Uuids of orders, with the monotonic seconds when they were placed.
     orders: dict[str, float] = field(default_factory=dict)
     # The same with those when they ended.
     ended: dict[str, float] = field(default_factory=dict)
-    # None: there are no events.
-    mosquitto_port: int | None = None
-    event_latency_s: float | None = None
+    # From an order, placed while the system is idle, to its end in Waldur.
+    event_latency_s: float = 0.0
     _seen: tuple[int, Snapshot] | None = None
 
     @property
@@ -84,10 +87,20 @@ class Demo:
         return self.folder / "activate"
 
     def write_activation(self) -> None:
+        """Write it: the environment, our program and the commands of the cluster."""
+        programs = self.folder / "bin"
+        programs.mkdir()
+        (programs / PROGRAM).symlink_to(Path(sys.executable).with_name(PROGRAM))
         self.activation.touch(mode=0o600)
         lines = [f"export {name}={shlex.quote(value)}" for name, value in self.own_environment.items()]
-        lines.append(f"export PATH={shlex.quote(str(Path(sys.executable).parent))}:$PATH")
+        lines.append(f"export PATH={shlex.quote(f'{programs}:{self.tools}')}:$PATH")
         self.activation.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+    def order_line(self) -> str:
+        """Return a command line that places one more order, in any shell."""
+        limits = [f"{name}={amount}" for name, amount in self.kind.orders[-1][1].items()]
+        words = [sys.executable, "-m", "simulator.place_order", self.waldur.root_url, "Tide tables", *limits]
+        return shlex.join(words)
 
     def place_orders(self) -> None:
         projects = self.waldur.seed.project_uuids
@@ -96,16 +109,19 @@ class Demo:
             self.orders[uuid] = time.monotonic()
 
     def measure_event(self) -> None:
-        """Place one more order while the system is idle: only its event can bring it there at once."""
-        if self.mosquitto_port is None:
-            return
-        project = self.waldur.seed.project_uuids[0]
-        limits = dict(self.kind.orders[0][1])
-        self.event_latency_s = demo_events.latency_s(
-            self.waldur,
-            lambda: self.waldur.place_create_order(project, "By an event", limits=limits),
-            self.children,
+        """Place one more order while the system is idle: only its event can bring it there at once. Raises
+        NeverCame.
+        """
+        started_s = time.monotonic()
+        order = self.waldur.place_create_order(
+            self.waldur.seed.project_uuids[0], "By an event", limits=dict(self.kind.orders[0][1])
         )
+        self.children.wait_for_work(
+            "the end of the order that arrives by an event",
+            lambda: self.waldur.order(order).state in ENDED,
+            EVENT_PAUSE_S,
+        )
+        self.event_latency_s = time.monotonic() - started_s
 
     def finished(self) -> bool:
         """Return whether every order has ended, and note when each of them did."""
@@ -155,7 +171,7 @@ class Demo:
                 for uuid, placed_s in self.orders.items()
                 if uuid in self.ended
             },
-            "event_latency_s": None if self.event_latency_s is None else round(self.event_latency_s, 2),
+            "event_latency_s": round(self.event_latency_s, 2),
             "broker": self.broker,
             "flower": self.flower_url,
         }
@@ -187,7 +203,9 @@ def running(
     Raises Stopped where a stop is asked for while it starts.
     """
     children = parts.Children(folder, stop_request, say)
+    say("starting the simulated Waldur")
     with SimulatedWaldur("8.0", scenario=kind.scenario) as waldur:
+        waldur.publish_to(waldur.stomp)
         try:
             broker_url, broker = parts.start_broker(children, folder)
             settings, cluster_environment = kind.start(children, folder)
@@ -201,15 +219,14 @@ def running(
                 "WALDUR_SITE_AGENT_REPORT_PERIOD_MINUTES": str(SLOWER_PERIOD_MINUTES),
             }
             environment = {**os.environ, **ISOLATION, **own}
-            demo = Demo(folder, kind, waldur, stop_request, children, broker, environment, own)
-            demo.mosquitto_port = demo_events.start_mosquitto(children, folder)
+            tools = Path(settings[f"{kind.backend}_bin_path"])
+            demo = Demo(folder, kind, waldur, stop_request, children, broker, environment, own, tools)
             _write_configuration(demo, settings)
             os.environ.update(cluster_environment)
             demo.cluster()  # a cluster that does not work is reported now, not when the orders are overdue
             _start_agent(demo)
             yield demo
         finally:
-            waldur.stop_publishing()
             children.stop()
 
 
@@ -221,19 +238,18 @@ def _start_agent(demo: Demo) -> None:
         "FLOWER_BASIC_AUTH": f"demo:{demo.flower_password}",
         "FLOWER_PORT": str(port),
     }
-    if demo.mosquitto_port is not None:
-        demo_events.start_bridge(children, demo.waldur, demo.mosquitto_port, demo.environment)
+    children.say("starting the bridge, the worker, beat and Flower")
+    children.start("bridge", [sys.executable, *parts.COMMAND, "bridge"], demo.environment)
     children.start("worker", parts.celery("worker", "--without-mingle", "--without-gossip"), demo.environment)
     children.start("beat", parts.celery("beat"), demo.environment)
     children.start("flower", parts.celery("flower"), flower)
-    if demo.mosquitto_port is not None:
-        demo_events.wait_for_bridge(children)
+    children.wait("bridge", lambda: b"a full pass is queued" in children.log("bridge").read_bytes())
     children.wait("worker", lambda: b" ready." in children.log("worker").read_bytes())
     children.wait("flower", lambda: parts.listens(port))
 
 
 def _write_configuration(demo: Demo, settings: dict[str, Any]) -> None:
-    waldur, backend, port = demo.waldur, demo.kind.backend, demo.mosquitto_port
+    waldur, backend = demo.waldur, demo.kind.backend
     offering = {
         "name": "Demo cluster",
         "waldur_api_url": waldur.url,
@@ -245,11 +261,11 @@ def _write_configuration(demo: Demo, settings: dict[str, Any]) -> None:
         "backend_type": backend,
         # Small, so that a plan is held.
         "policy": {"max_removed_accounts": 1},
-        **(demo_events.offering_keys(port) if port is not None else {}),
+        "stomp_enabled": True,
+        "stomp_ws_port": urlsplit(waldur.url).port,
+        "websocket_use_tls": False,
         "backend_settings": {
             "default_account": "root",
-            "customer_prefix": "c_",
-            "project_prefix": "p_",
             "allocation_prefix": "a_",
             "cluster_name": "demo",
             **settings,

@@ -14,6 +14,7 @@ from simulator.control.experiments import OrderControl, PeopleControl, SiteContr
 from simulator.control.http import Controls
 from simulator.events.broker import EventBroker
 from simulator.events.publisher import Publisher
+from simulator.events.stomp import StompBroker
 from simulator.server.application import application
 from simulator.server.faults import Fault, Faults
 from simulator.server.listener import Listener
@@ -52,8 +53,10 @@ class SimulatedWaldur:
             requests=self.requests,
             seeded=self.seed,
         )
+        # Its own broker, on its own port; nothing comes there before `publish_to`.
+        self.stomp = StompBroker()
         self._listener = Listener(
-            partial(application, self.store, controls),
+            partial(application, self.store, controls, self.stomp),
             address=address,
             port=port,
             idle_s=Age(age).keep_alive_s,
@@ -75,8 +78,8 @@ class SimulatedWaldur:
         return self
 
     def stop(self) -> None:
-        self._listener.stop()
         self.stop_publishing()
+        self._listener.stop()
 
     def stop_publishing(self) -> None:
         """Publish no changes any more. Before that broker is stopped: its connection would be made again."""

@@ -21,20 +21,19 @@ PARTS = ("worker", "beat", "flower")
 
 @dataclass
 class DemoProcess:
-    """`folder` is the demo's TMPDIR, which every process below inherits; `prefix` goes before the command."""
+    """`folder` is the demo's TMPDIR, which every process below inherits."""
 
     folder: Path
     options: Sequence[str] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
     python: str = sys.executable
-    prefix: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         self.folder.mkdir()
         env = {**os.environ, "PYTHONUNBUFFERED": "1", **self.environment, "TMPDIR": str(self.folder)}
         with (self.folder / "out").open("wb") as out, (self.folder / "err").open("wb") as err:
             self.process = subprocess.Popen(
-                [*self.prefix, self.python, "manage.py", "demo", *self.options],
+                [self.python, "manage.py", "demo", *self.options],
                 cwd=REPOSITORY,
                 env=env,
                 stdin=subprocess.DEVNULL,
@@ -97,11 +96,10 @@ def demo(
     folder: Path,
     *options: str,
     python: str = sys.executable,
-    prefix: Sequence[str] = (),
     **environment: str,
 ) -> Iterator[DemoProcess]:
     """A demo that is over when the block is, whatever happens in it."""
-    started = DemoProcess(folder / "demo", options, environment, python, prefix)
+    started = DemoProcess(folder / "demo", options, environment, python)
     try:
         yield started
     finally:

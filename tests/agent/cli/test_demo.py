@@ -6,18 +6,20 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 
 import pytest
 import requests
 
-from simulator.demo.events import SYSTEM_FOLDERS
+from agent.core.periods import Month, last_months
+from rig.processes import wait_until
+from simulator.demo.day import MONTHS
 from tests.agent.cli.demo_process import PARTS, DemoProcess, demo
 from tests.agent.cli.operator_site import PROGRAMS
 from tests.scale import FULL
@@ -47,15 +49,6 @@ def bare_python(tmp_path: Path) -> str:
     return str(home / "bin" / "python")
 
 
-def without_mosquitto() -> Sequence[str]:
-    """Return what to put before a command that must find no mosquitto: /dev/null is mounted over the program."""
-    program = shutil.which("mosquitto", path=f"{os.environ['PATH']}:{SYSTEM_FOLDERS}")
-    if program is None:
-        return ()
-    hide = f'{shutil.which("mount")} --bind /dev/null {program} && exec "$@"'
-    return (str(shutil.which("unshare")), "--mount", "/bin/sh", "-c", hide, "sh") if os.geteuid() == 0 else ()
-
-
 @dataclass(frozen=True)
 class Demos:
     """Demos that run at the same time, as half of a demo is waiting; each takes 15 s of processor time, so that they
@@ -71,7 +64,7 @@ def demos(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demos]:
     once, forever = (tmp_path_factory.mktemp(name) for name in ("once", "forever"))
     with (
         demo(once, "--once", "--json", **OF_THE_SITE) as first,
-        demo(forever, "--backend", "moab", prefix=without_mosquitto(), PATH=NO_REDIS) as second,
+        demo(forever, "--backend", "moab", PATH=NO_REDIS) as second,
     ):
         yield Demos(first, second)
 
@@ -97,23 +90,17 @@ def test_once_ends_by_itself_with_one_line_of_json(demos: Demos) -> None:
     assert running.leftovers() == []
 
 
-def test_it_runs_until_ctrl_c_on_a_stand_in_mam_with_the_embedded_broker_and_without_mosquitto(
-    demos: Demos,
-) -> None:
+def test_it_runs_until_ctrl_c_on_a_stand_in_mam_with_the_embedded_broker(demos: Demos) -> None:
     running = demos.forever
     running.said("Ctrl-C stops it all")
     said = running.out()
-    password = flower_opens_with_its_password_only(said)
+    flower, password = flower_opens_with_its_password_only(said)
     what_it_proposes_works(said)
+    another_order_comes_by_an_event(said, flower, password)
     assert any("valkey-server" in line for line in running.command_lines())
-    assert "5 orders went from Waldur through beat, valkey-server and the worker to mam-deposit" in said
+    assert "5 orders went from Waldur through the bridge, valkey-server and the worker to mam-deposit" in said
     for scene in ("accounts on the cluster agree", "Waldur knows what they used", "wait for `approve "):
         assert scene in said
-    if running.prefix or shutil.which("mosquitto", path=SYSTEM_FOLDERS) is None:
-        assert (
-            "mosquitto is not installed, so no MQTT events are shown: the orders arrived by polling." in said
-        )
-        assert not any(" bridge" in line for line in running.command_lines())
     assert re.search(r" a_protein-folding deposit=2000  members: \w+, \w+", said)
     assert "0100007F" in running.listening() <= LOOPBACK
     assert all(password not in line for line in running.command_lines()), "`ps` shows command lines"
@@ -125,31 +112,56 @@ def test_it_runs_until_ctrl_c_on_a_stand_in_mam_with_the_embedded_broker_and_wit
     assert running.leftovers() == []
 
 
-def flower_opens_with_its_password_only(said: str) -> str:
-    """Return the password."""
+def flower_opens_with_its_password_only(said: str) -> tuple[str, str]:
+    """Return its address and the password."""
     flower = re.search(r"^Flower: (\S+) \(user demo, password (\S+)\)$", said, re.MULTILINE)
     assert flower is not None
     url, password = flower.groups()
     assert requests.get(url, timeout=600).status_code == 401
     assert requests.get(url, auth=("demo", "wrong"), timeout=600).status_code == 401
     assert requests.get(url, auth=("demo", password), timeout=600).status_code == 200
-    return password
+    return url, password
+
+
+def another_order_comes_by_an_event(said: str, flower: str, password: str) -> None:
+    """The line is pasted, and Flower shows the task that the event queued, with the offering's name."""
+
+    def tasks() -> list[dict[str, str]]:
+        ask = {"taskname": "order_process.events", "state": "SUCCESS"}
+        answer = requests.get(f"{flower}api/tasks", params=ask, auth=("demo", password), timeout=600)
+        return list(answer.json().values())
+
+    (line,) = re.findall(r"^  (\S+ -m simulator\.place_order .+)$", said, re.MULTILINE)
+    before = len(tasks())
+    done = subprocess.run(["/bin/sh", "-c", line], cwd="/", capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"^ *[0-9.]+ s  Tide tables  done  a_tide-tables$", done.stdout, re.MULTILINE)
+    wait_until("the task in Flower", lambda: len(tasks()) > before)
+    assert {task["args"] for task in tasks()} == {"Demo cluster"}
 
 
 def what_it_proposes_works(said: str) -> None:
     """The pages are there, and the commands run when they are pasted into another shell."""
     (activate,) = re.findall(r"^In another shell, paste `(\. \S+/activate)`, and try:$", said, re.MULTILINE)
     tried = re.findall(r"^  (waldur-site-cluster [^#\n]*)", said, re.MULTILINE)
-    assert [line.split()[1] for line in tried] == ["approve", "status", "plan", "usage", "audit"]
+    assert [line.split()[1] for line in tried] == ["approve", "status", "doctor", "plan", "usage", "audit"]
     pages = dict(re.findall(r"^(Status|Usage): file://(\S+)$", said, re.MULTILINE))
     assert "waldur-site-cluster approve" in Path(pages["Status"]).read_text()
-    assert "a_protein-folding" in Path(pages["Usage"]).read_text()
+    usage = Path(pages["Usage"]).read_text()
+    assert "a_protein-folding" in usage
+    assert all(str(month) in usage for month in last_months(Month.of(datetime.now()), MONTHS))
+    (waldur,) = re.findall(r"^Waldur: (\S+)$", said, re.MULTILINE)
+    page = requests.get(waldur, timeout=600)
+    assert page.status_code == 200 and "Protein folding" in page.text
     shell = {"PATH": os.environ["PATH"], "LANG": "C.UTF-8"}
     for line in (tried[1], *tried):
         argv = ["/bin/sh", "-c", f"{activate} && {line}"]
         done = subprocess.run(argv, env=shell, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr
+        assert done.returncode == 0, done.stdout + done.stderr
         assert "Demo cluster" in done.stdout or "a_protein-folding" in done.stdout
+        assert "doctor" not in line or not re.search("^(problem|warning)", done.stdout, re.MULTILINE), (
+            done.stdout
+        )
 
 
 @pytest.mark.parametrize("parts", [(), PARTS], ids=["at its start", "with all parts"])
