@@ -4,6 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+DEMO_STAMP := $(VENV)/.installed-for-demo
 ARGS ?=
 # The tests wait, too: more processes than cores help.
 TEST_PROCESSES ?= 4
@@ -23,11 +24,20 @@ SERVICES := munge mariadb-server slurmdbd slurmctld slurmd slurm-client redis-se
 
 setup: $(STAMP)
 
-$(STAMP): requirements.lock pyproject.toml
+# What the locks name, and this checkout as a package.
+define install
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes $(addprefix -r ,$(filter %.lock,$^))
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
-	touch $(STAMP)
+	touch $@
+endef
+
+$(STAMP): requirements.lock pyproject.toml
+	$(install)
+
+# What a site gets, the emulated SLURM, and what makes a package.
+$(DEMO_STAMP): requirements-site.lock requirements-demo.lock pyproject.toml
+	$(install)
 
 lint: setup
 	$(BIN)/ruff check .
@@ -88,7 +98,8 @@ services-reference:
 	$(REFERENCE_VENV)/bin/python -m pip install --quiet --disable-pip-version-check waldur-site-agent==1.0.7 \
 	  waldur-site-agent-cscs-dwdi==1.0.7 waldur-site-agent-harbor==1.0.7
 
-demo: setup
+# Where all is installed already, the demo needs nothing more.
+demo: $(if $(wildcard $(STAMP)),$(STAMP),$(DEMO_STAMP))
 	$(BIN)/python manage.py demo $(ARGS)
 
 bench: setup
@@ -103,6 +114,8 @@ lock: setup
 	  --extra demo --extra apm --group dev pyproject.toml --output-file requirements.lock
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
 	  --extra embedded --extra apm --constraint requirements.lock pyproject.toml --output-file requirements-site.lock
+	printf 'setuptools\nslurm-emulator\n' | $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header \
+	  --no-annotate --no-deps --constraint requirements.lock - --output-file requirements-demo.lock
 
 clean:
 	rm -rf $(VENV) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

@@ -13,6 +13,7 @@ from rig.processes import REPOSITORY
 
 PROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())
 DEVELOPERS, SITES = REPOSITORY / "requirements.lock", REPOSITORY / "requirements-site.lock"
+DEMO = REPOSITORY / "requirements-demo.lock"
 EMULATOR = "slurm-emulator"
 
 
@@ -41,7 +42,13 @@ def test_no_emulator_and_no_tool_of_developers_comes_to_a_site() -> None:
     assert EMULATOR not in names(PROJECT["project"]["optional-dependencies"]["embedded"])
 
 
-@pytest.mark.parametrize("lock", [DEVELOPERS, SITES], ids=lambda lock: lock.name)
+def test_the_demo_gets_the_emulator_as_it_was_tested_besides_what_a_site_gets() -> None:
+    for_demo = versions(DEMO)
+    assert set(for_demo) == {EMULATOR, "setuptools"}
+    assert for_demo.items() <= versions(DEVELOPERS).items()
+
+
+@pytest.mark.parametrize("lock", [DEVELOPERS, SITES, DEMO], ids=lambda lock: lock.name)
 def test_a_lock_names_no_host(lock: Path) -> None:
     assert "://" not in lock.read_text()
 
