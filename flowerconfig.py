@@ -13,6 +13,8 @@ from tornado.options import options
 address = options.address or "127.0.0.1"
 port = options.port or 5555
 max_tasks = 20000
+# The arguments begin with the offering; the uuid of a task opens its page, and is in the log.
+tasks_columns = "name,args,state,result,received,runtime,worker,uuid"
 
 if not (options.basic_auth or options.auth):
     raise SystemExit(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from agent.core.account_names import uuid_hex
@@ -19,6 +19,7 @@ from agent.run.backfill.month import LoadOptions
 from tasks import current
 
 RUN_ID = re.compile(r"[0-9a-f]{1,64}")
+SHOWN_LETTERS = 8
 
 
 class ArgumentsRefused(SiteAgentError):
@@ -42,6 +43,25 @@ def check(
             raise _refused(task, f"{name} is {repr(value)[:80]}") from error
     ids = {name.removesuffix("_uuid"): value for name, value in given.items() if name.endswith("_uuid")}
     return {**ids, **({"month": given["month_name"]} if "month_name" in given else {})}
+
+
+def shown(args: Iterable[Any]) -> str:
+    """Return a task's arguments as Flower shows them: the name of the offering, of other uuids the first letters, and
+    nothing of documents.
+    """
+    return ", ".join(filter(None, map(_shown, args)))
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, list | tuple):
+        return shown(value)
+    if not isinstance(value, str):
+        return ""
+    offering = current.settings().offering(value)
+    if offering is not None:
+        return offering.name
+    kind, _, identifier = value.rpartition(":")
+    return f"{kind} {identifier[:SHOWN_LETTERS]}".strip()
 
 
 def _refused(task: str, problem: str) -> ArgumentsRefused:

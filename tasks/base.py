@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import logging
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -91,9 +91,8 @@ class SiteTask(Task):
             queue.forget(f"begun:{task_id}")
 
     def apply_async(self, args: Any = None, kwargs: Any = None, **options: Any) -> Any:
-        """Queue the task. Events, and so Flower, contain its identifiers; of documents only that there is one."""
-        visible = tuple(each if isinstance(each, str) else f"<{type(each).__name__}>" for each in args or ())
-        options.setdefault("argsrepr", repr(visible))
+        """Queue the task. Celery's events, and so Flower, show its arguments as `arguments.shown` has them."""
+        options.setdefault("argsrepr", arguments.shown(args or ()))
         return super().apply_async(args, kwargs, **options)
 
     def at_work(self, key: str, *, part: str = "", is_poll: bool = False) -> AbstractContextManager[bool]:
@@ -186,9 +185,13 @@ class SiteTask(Task):
         raise self.retry(exc=error, countdown=countdown_s, max_retries=policy.attempts - 1)
 
 
-def enqueue(task: SiteTask, name: str, args: tuple[Any, ...], priority: int) -> bool:
-    """Queue a task for the head node of the offering, its first argument; False when one of that name waits. Raises
-    ConfigError when the offering is not ours, QueueUnavailable, and what kombu raises.
+def enqueue(
+    task: SiteTask, name: str, args: tuple[Any, ...], priority: int, *, about: Sequence[str] = ()
+) -> bool:
+    """Queue a task for the head node of the offering, its first argument; False when one of that name waits. `about`:
+    what it is shown with, besides its arguments. Raises ConfigError when the offering is not ours, QueueUnavailable,
+    and what kombu raises.
     """
     queue, urgency = table.queue_name(current.offering(args[0]).queue), broker.here().priority(priority)
-    return broker.queue().ask(name, lambda: task.apply_async(args, queue=queue, priority=urgency))
+    options = {"queue": queue, "priority": urgency, "argsrepr": arguments.shown([*args, *about])}
+    return broker.queue().ask(name, lambda: task.apply_async(args, **options))

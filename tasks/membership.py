@@ -102,15 +102,15 @@ def enqueue_part(offering_uuid: str, *, resource_uuid: str = "", project_uuid: s
     scope = PassScope.of(resource_uuid=resource_uuid, project_uuid=project_uuid)
     if scope.is_everything:
         return enqueue(whole, f"asked:{_key(offering_uuid)}", (offering_uuid,), table.EVENT_PRIORITY)
-    queue, entries = broker.queue(), _entries(scope)
+    queue, entries, recorded = broker.queue(), _entries(scope), []
     if broker.here().store.knows_queue:
         # First of all: a task that begins now either sees it, or has taken its record away before.
         count = queue.add_changed(offering_uuid, entries)
-        entries = []
+        entries, recorded = [], entries
         if count > ALWAYS_SINGLE_READS and queue.waits(_key(offering_uuid)):
             return False
     name = f"asked:{_events_key(offering_uuid)}"
-    return enqueue(events, name, (offering_uuid, entries), table.EVENT_PRIORITY)
+    return enqueue(events, name, (offering_uuid, entries), table.EVENT_PRIORITY, about=recorded)
 
 
 def _sync_all(offering_uuid: str) -> PassReport:

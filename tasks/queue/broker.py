@@ -10,6 +10,7 @@ from functools import cache
 from typing import Any
 
 from agent.host import service_manager
+from tasks import arguments
 from tasks.app import app
 from tasks.queue import kinds
 from tasks.queue.kinds import Broker
@@ -65,7 +66,13 @@ def recover_predecessor() -> None:
 
 def send(request: Request) -> None:
     """Publish a request of the work queue."""
-    app.send_task(request["task"], request["args"], queue=request["queue"], priority=request["priority"])
+    app.send_task(
+        request["task"],
+        request["args"],
+        queue=request["queue"],
+        priority=request["priority"],
+        argsrepr=arguments.shown(request["args"]),
+    )
 
 
 def wait_for(connection: Any, *, interrupt: Callable[[], None] = lambda: None) -> Any:

@@ -91,7 +91,7 @@ def own_addresses() -> set[str]:
 
 
 @pytest.mark.real_part
-def test_a_browser_sees_workers_and_tasks_with_identifiers_only(
+def test_a_browser_sees_workers_and_tasks_with_the_offering_and_no_document(
     redis_server: RedisServer, tmp_path: Path
 ) -> None:
     """A task that a worker has run, and one with a document, which is not to be visible."""
@@ -136,9 +136,11 @@ def test_a_browser_sees_workers_and_tasks_with_identifiers_only(
                 wait_until(f"{texts} in /{page}", is_there)
 
             shows("workers", "celery@head1", "Online workers")
-            shows("tasks", "order_process.poll", "SUCCESS", "events.periodic_limits", "FAILURE")
-            shows(f"task/{poll}", "order_process.poll", offering)
-            shows(f"task/{limits}", "events.periodic_limits", offering, "<dict>")
+            name = "Test SLURM"
+            shows("tasks", "order_process.poll", "SUCCESS", "events.periodic_limits", "FAILURE", name)
+            assert offering not in browser.evaluate("document.body.innerText")
+            shows(f"task/{poll}", "order_process.poll", name)
+            shows(f"task/{limits}", "events.periodic_limits", name)
             assert "hush-hush" not in browser.evaluate("document.documentElement.outerHTML")
             assert browser.complaints == []
             assert {urlsplit(url).hostname for url in browser.requests} == {"127.0.0.1"}
