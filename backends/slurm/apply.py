@@ -14,8 +14,16 @@ from functools import partial
 from itertools import groupby
 
 from agent.core.account_names import fold
-from agent.core.actions import ClusterAction, DeleteQos, MoveAccount, ObjectKind, ObjectRef, only
-from agent.core.errors import BackendError, BackendUnavailable, ClusterBusy, DoneInPart, NotEmpty, PlanRefused
+from agent.core.actions import ClusterAction, DeleteQos, MoveAccount, ObjectKind, ObjectRef, SetQos, only
+from agent.core.errors import (
+    BackendError,
+    BackendUnavailable,
+    ClusterBusy,
+    CommandFailed,
+    DoneInPart,
+    NotEmpty,
+    PlanRefused,
+)
 from agent.core.model import Snapshot
 from agent.core.plans import Outcome
 from backends.command_output import one_line
@@ -29,7 +37,7 @@ from backends.slurm.detour import Detour
 from backends.slurm.jobs import Jobs
 from backends.slurm.load_file import LoadFile
 from backends.slurm.loader import Loader
-from backends.slurm.programs import Programs, failure, output
+from backends.slurm.programs import NO_ACCESS_TO_QOS, Programs, failure, output
 
 log = logging.getLogger(__name__)
 
@@ -179,11 +187,15 @@ class Writer:
         if error is None:
             kind = kind_of(batch.argv)
             self._costs.note(kind, units_of(kind, batch.actions), completed.duration_s)
-        if error is not None and by_detour and detour.is_needed(batch, error):
-            log.info("%s; going by another default account", error)
+        if error is not None and by_detour:
             run = partial(self._run, failures=failures, by_detour=False)
-            yield from self._detour.remove(batch, error, run)
-            return
+            if detour.is_needed(batch, error):
+                log.info("%s; going by another default account", error)
+                yield from self._detour.remove(batch, error, run)
+                return
+            if self._gave_access(batch, error):
+                yield from run(batch)
+                return
         if error is None or isinstance(error, BackendUnavailable) or len(batch.actions) == 1:
             command = " ".join(completed.argv)
             if completed.returncode == 0 and completed.stderr.strip():
@@ -191,6 +203,24 @@ class Writer:
             yield from (Outcome(a, error, (command,), completed.duration_s) for a in batch.actions)
             return
         yield from self._one_by_one(batch, error, failures, by_detour=by_detour)
+
+    def _gave_access(self, batch: Batch, error: BackendError) -> bool:
+        """Return whether members' own QoS got the new default of their account, for the lack of which it was refused.
+        They keep it: a later pass cannot tell it from what people gave them.
+        """
+        changes = only(SetQos, batch.actions)
+        if not (changes and isinstance(error, CommandFailed) and NO_ACCESS_TO_QOS.search(error.stderr)):
+            return False
+        try:
+            additions = self._builder.additions_of_qos(changes, self._tree().member_qos)
+        except BackendError as unread:
+            log.warning("%s; whose QoS lack it cannot be read: %s", error, unread)
+            return False
+        for command in additions:
+            if failed := self._error_of(command):
+                log.warning("%s; members' own QoS cannot get it: %s", error, failed)
+                return False
+        return bool(additions)
 
     def _one_by_one(
         self, batch: Batch, error: BackendError, failures: FailurePropagation, *, by_detour: bool

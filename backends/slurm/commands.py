@@ -37,7 +37,9 @@ from agent.core.association_actions import (
     ResetQosUsage,
     SetMemberQos,
 )
+from agent.core.associations import Association
 from agent.core.errors import BackendError
+from agent.core.model import MemberQos
 from backends.hierarchy import levels
 from backends.slurm.allowed_names import checked, free_text
 from backends.slurm.grouping import grouped, portioned, products
@@ -161,6 +163,27 @@ class CommandBuilder:
             ("modify", "user", "where", users, *self._where, "set", f"DefaultAccount={account}"),
             ("remove", "user", "where", users, f"account={other}", *self._where),
         ]
+
+    def additions_of_qos(
+        self, actions: Sequence[SetQos], member_qos: Mapping[Association, MemberQos]
+    ) -> list[tuple[str, ...]]:
+        """Return what comes before a change of QoS that is refused: members with QoS of their own, without a default
+        among them, get the account's new default as well. `partition=` without a name: see `_remove_partitions`.
+        """
+        defaults = {action.account: action.default for action in actions}
+        lacking = [
+            row
+            for row, own in member_qos.items()
+            if own.names and not own.default and defaults.get(row.account, "") not in {"", *own.names}
+        ]
+        found = []
+        for (account, partition), group in grouped(lacking, lambda row: (row.account, row.partition)).items():
+            for some in portioned([sorted(checked("user", row.user) for row in group)]):
+                names = (f"name={','.join(some)}", f"account={checked('account', account)}")
+                where = (*names, f"partition={checked('partition', partition) if partition else ''}")
+                more = f"qos+={checked('QoS', defaults[account])}"
+                found.append(("modify", "user", "where", *where, *self._where, "set", more))
+        return found
 
     def _set_limits(self, actions: Sequence[SetLimits]) -> list[Batch]:
         def limits(action: SetLimits) -> str:

@@ -38,9 +38,12 @@ NO_CHANGE = (
 NO_EFFECT = re.compile(
     r"request didn't affect anything|data has not changed since time specified", re.IGNORECASE
 )
-# Part of what was asked, or all of it, was left out, whatever the exit code (24.11 and 26.05).
+# A default QoS was not given to an account, as a member's own QoS lack it (22.05: rc 0).
+NO_ACCESS_TO_QOS = re.compile(r"have access to their default qos", re.IGNORECASE)
+# Part of what was asked, or all of it, was left out, whatever the exit code.
 LEFT_OUT = re.compile(
-    r"no account \S+ on cluster \S+, skipping|parent account \S+ doesn't exist|please re-parent \S+ before",
+    r"no account \S+ on cluster \S+, skipping|parent account \S+ doesn't exist|please re-parent \S+ before|"
+    + NO_ACCESS_TO_QOS.pattern,
     re.IGNORECASE,
 )
 # No connection came about: whatever else is said, nothing was asked, so nothing was refused.
@@ -125,7 +128,7 @@ def failure(completed: Completed) -> BackendError | None:
     free_texts = [value for value in values if " " in value]
     judged, printed = without(said, free_texts), without(completed.stdout, free_texts)
     is_outage = NO_CONNECTION.search(judged) or (OUTAGE.search(judged) and not REFUSED.search(judged))
-    is_left_out = LEFT_OUT.search(printed) is not None
+    is_left_out = LEFT_OUT.search(f"{printed}\n{judged}") is not None
     if completed.returncode == 0 and not is_outage and not is_left_out:
         return None
     is_modify = "modify" in (completed.words or completed.argv)

@@ -31,8 +31,9 @@ from agent.core.actions import (
     SetLimits,
     SetQos,
 )
+from agent.core.associations import Association
 from agent.core.errors import BackendError, BackendUnavailable, NotEmpty, PlanRefused, SiteAgentError
-from agent.core.model import AccountSpec, AllocationSpec, Part, RequestedState, Snapshot
+from agent.core.model import AccountSpec, AllocationSpec, MemberQos, Part, RequestedState, Snapshot
 from agent.core.periods import Month
 from agent.core.plans import Outcome
 from agent.core.printable import printable
@@ -44,8 +45,8 @@ CUSTOMER, PROJECT = "c_cust", "p_proj"
 MANY = ("a_many0", "a_many1", "a_many2")
 BELOW = {"p_go": ("a_go1", "a_go2"), "p_full": ("a_below",)}
 ACCOUNTS = (
-    "a_limits", "a_in", "a_out", "a_part", "a_block1", "a_block2", "a_move", "a_stay", "a_go", *BELOW, *MANY, "a_mix",
-    "a_few", "a_other", "a_held",
+    "a_limits", "a_in", "a_out", "a_part", "a_block1", "a_block2", "a_move", "a_pause", "a_stay", "a_go", *BELOW, *MANY,
+    "a_mix", "a_few", "a_other", "a_held",
 )  # fmt: skip
 TREE = Scope(frozenset({Part.ACCOUNTS, Part.ASSOCIATIONS}))
 Limits = Mapping[str, int]
@@ -493,6 +494,27 @@ class BackendContract:
         left = owning.observe(Scope(frozenset({Part.ACCOUNTS, Part.QOS})))
         assert "a_qos" not in left.accounts
         assert left.qos == observed.qos - {"a_qos"}
+
+    @needs(test_an_account_may_have_a_qos_of_its_own_that_goes_with_it)
+    def test_a_new_default_qos_reaches_an_account_with_a_member_whose_own_qos_lack_it(
+        self, subject: Subject, backend: Backend
+    ) -> None:
+        if "qos" not in subject.powers:
+            return
+        own = ("normal", "q_usual")
+        for name in ("q_usual", "q_pause"):
+            done(backend.apply([CreateQos(account=name)]))
+        done(backend.apply([join("a_pause", "nel"), AddMember(account="a_pause", user="own", qos=own)]))
+        change = SetQos(account="a_pause", after=("q_pause",), default="q_pause")
+        done(backend.apply([change]))
+        seen = backend.observe(TREE)
+        assert seen.accounts["a_pause"].default_qos == "q_pause"
+        assert seen.accounts["a_pause"].qos == {"q_pause"}
+        mine = seen.member_qos[Association("a_pause", "own")]
+        assert mine.names >= set(own)
+        assert mine.default in ("", "q_pause")
+        # An emulator shows what a member inherits as well.
+        assert seen.member_qos.get(Association("a_pause", "nel"), MemberQos()).names <= {"q_pause"}
 
     # Keys of resources --------------------------------------------------------------------------
 

@@ -20,7 +20,7 @@ from agent.core.errors import BackendError, BackendUnavailable, JobsStillActive,
 from agent.http.answers import Answer
 from agent.http.client import Bounds, HttpClient, NoAnswer, Params, Timeouts
 from backends.command_output import one_line
-from backends.slurm.programs import DENIED, JOBS_ACTIVE, NO_CONNECTION, OUTAGE
+from backends.slurm.programs import DENIED, JOBS_ACTIVE, NO_ACCESS_TO_QOS, NO_CONNECTION, OUTAGE
 from backends.slurm.rest_access import NEWEST_VERSION, OLDEST_VERSION, RestAccess
 from backends.slurm.rest_token import TOKEN, Token
 
@@ -234,6 +234,12 @@ def _refusal(what: str, errors: Sequence[Any]) -> BackendError:
     if is_away or NO_CONNECTION.search(said) or OUTAGE.search(said):
         return BackendUnavailable(
             f"{sentence}. Nothing is lost: the step is tried again. Check slurmdbd and slurmctld"
+        )
+    if NO_ACCESS_TO_QOS.search(said):
+        sentence += (
+            ". Members have QoS of their own without it; slurmrestd does not show them where they equal the account's. "
+            "Name this host's sacctmgr by slurm_bin_path, or add it by hand: sacctmgr modify user where name=USER "
+            "account=ACCOUNT set qos+=QOS"
         )
     return RequestRefused(sentence)
 

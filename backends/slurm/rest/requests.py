@@ -180,6 +180,30 @@ class RequestBuilder:
                 ))  # fmt: skip
         return found
 
+    def set_qos(self, actions: Sequence[SetQos], rows: Rows) -> list[Request]:
+        """Return requests that give accounts their QoS. SLURM refuses a default that members' own QoS lack, where they
+        have no default of their own: it is added to these first.
+        """
+        found = []
+        for some in portioned([[action for action in actions if rows.account(action.account)]]):
+            accounts = {action.account: action for action in some}
+            changed = [
+                replace(row, qos=(*row.qos, accounts[row.account].default))
+                for row in rows.by_key.values()
+                if row.user and row.account in accounts and row.lacks(accounts[row.account].default)
+            ]
+            bodies = [row.body(self._cluster) for row in changed]
+            for action in some:
+                for row in rows.of_user(action.account, ""):
+                    new, changes = _qos_of(action, row)
+                    changed.append(new)
+                    bodies.append(new.body(self._cluster, **changes))
+            if bodies:
+                found.append(Request(
+                    tuple(some), "POST", ASSOCIATIONS, body={"associations": bodies}, rows=tuple(changed)
+                ))  # fmt: skip
+        return found
+
     def add_members(self, actions: Sequence[AddMember], rows: Rows) -> list[Request]:
         """Return one request per set of users: accounts with the same new users, partitions and QoS share it."""
         per_account = grouped(
@@ -298,7 +322,6 @@ def _qos_of(action: SetQos | SetMemberQos, row: Row) -> Change:
 
 ROW_CHANGES: Mapping[type[ClusterAction], Callable[[Any, Row], Change]] = {
     MoveAccount: lambda a, row: (replace(row, parent=a.after), {"parent_account": a.after}),
-    SetQos: _qos_of,
     SetMemberQos: _qos_of,
     SetLimits: lambda a, row: (row.with_limits(GROUP_MINUTES, a.after), {}),
     SetUserLimits: lambda a, row: (row.with_limits(JOB_MINUTES, a.after), {}),
@@ -335,6 +358,7 @@ def _names(action: ClusterAction) -> Iterator[tuple[str, str]]:
 BUILDERS: Mapping[type[ClusterAction], Callable[[RequestBuilder, Any, Rows], list[Request]]] = {
     **{kind: _changing(kind) for kind in ROW_CHANGES},
     CreateAccount: RequestBuilder.create_accounts,
+    SetQos: RequestBuilder.set_qos,
     AddMember: RequestBuilder.add_members,
     MoveDefaultAccount: RequestBuilder.move_defaults,
     KeepDefaultAccount: RequestBuilder.move_defaults,

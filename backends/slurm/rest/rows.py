@@ -61,6 +61,10 @@ class Row:
     def key(self) -> Key:
         return self.account, self.user, self.partition
 
+    def lacks(self, qos: str) -> bool:
+        """Return whether it has QoS of its own, of which none is its default, without this one."""
+        return bool(self.qos) and not self.default_qos and fold(qos) not in map(fold, self.qos)
+
     def body(self, cluster: str, **changes: Any) -> dict[str, Any]:
         """Return the row as it is written, `changes` in addition to or instead of what it has of its own."""
         lists: dict[str, Any] = {}

@@ -19,6 +19,7 @@ from agent.core.actions import (
     ObjectKind,
     ObjectRef,
     SetLimits,
+    SetQos,
     SetUserLimits,
     only,
 )
@@ -32,6 +33,7 @@ from backends.lock import WriteLock
 from backends.slurm.apply import kept_qos, not_empty
 from backends.slurm.backend import SlurmBackend
 from backends.slurm.detour import REFUSAL
+from backends.slurm.programs import NO_ACCESS_TO_QOS
 from backends.slurm.rest.client import RequestRefused, RestClient
 from backends.slurm.rest.jobs import RestJobs
 from backends.slurm.rest.reader import RestReader
@@ -42,7 +44,7 @@ log = logging.getLogger(__name__)
 
 TREE = Scope(frozenset({Part.ACCOUNTS, Part.ASSOCIATIONS}))
 ELSEWHERE = (
-    "sacctmgr of this host shows other associations of {user} in {account} than slurmrestd: nothing is removed. Let "
+    "sacctmgr of this host shows other associations in {account} than slurmrestd: nothing is changed. Let "
     "slurm_bin_path and SLURM_CONF lead to the same cluster"
 )
 
@@ -74,30 +76,35 @@ class RestWriter:
             batch = _Batch(self._client, self._builder, self._reader, self._lock)
             for group in in_kinds(usable):
                 done = list(batch.carry_out([a for a in group if not is_for_commands(a)], self._jobs))
-                refused = {outcome.action for outcome in done if self._commands and _needs_detour(outcome)}
+                refused = {
+                    outcome.action for outcome in done if self._commands and _is_known_refusal(outcome)
+                }
                 outcomes += (outcome for outcome in done if outcome.action not in refused)
                 for_commands = [a for a in group if is_for_commands(a) or a in refused]
-                outcomes += batch.noted(self._by_commands(only(RemovePartition, for_commands), batch.rows))
+                outcomes += batch.done_by_commands(self._by_commands(for_commands, batch.rows))
         return outcomes
 
-    def _by_commands(self, removals: Sequence[RemovePartition], rows: Rows) -> Sequence[Outcome]:
+    def _by_commands(self, actions: Sequence[ClusterAction], rows: Rows) -> Sequence[Outcome]:
         """Carry out what has no request, or was refused where commands have a way around. They must see the
-        associations that slurmrestd shows: else they end those of another cluster.
+        associations that slurmrestd shows: else they change those of another cluster.
         """
-        if not removals or not self._commands:
+        if not actions or not self._commands:
             return ()
         try:
             there = self._commands.observe(TREE)
         except BackendError as error:
-            return [Outcome(removal, error) for removal in removals]
+            return [Outcome(action, error) for action in actions]
         usable, outcomes = [], []
-        for removal in removals:
-            account, user = removal.account, removal.user
-            here = {fold(row.partition) for row in rows.of_user(account, user)}
-            if here == {row.partition for row in there.rows_of(account, user)}:
-                usable.append(removal)
+        for action in actions:
+            account, users = action.account, {getattr(action, "user", "")}
+            if users == {""}:
+                users |= there.users_of(account) | {user for name, user, _ in rows.by_key if name == account}
+            here = {(row.user, fold(row.partition)) for user in users for row in rows.of_user(account, user)}
+            seen = {(row.user, row.partition) for user in users for row in there.rows_of(account, user)}
+            if here - {("", "")} == seen:
+                usable.append(action)
             else:
-                outcomes.append(Outcome(removal, BackendError(ELSEWHERE.format(user=user, account=account))))
+                outcomes.append(Outcome(action, BackendError(ELSEWHERE.format(account=account))))
         return [*outcomes, *(self._commands.apply(usable) if usable else ())]
 
     def lines(self, actions: Sequence[ClusterAction]) -> list[str]:
@@ -128,11 +135,19 @@ class RestWriter:
         return usable, refused
 
 
-def _needs_detour(outcome: Outcome) -> bool:
-    """Return whether a partition of a default account was not taken (24.11), which `backends.slurm.detour` does."""
-    action, error = outcome.action, outcome.error
-    is_of_default = isinstance(action, RemovePartition) and action.is_default
-    return is_of_default and isinstance(error, RequestRefused) and REFUSAL in str(error)
+def _is_known_refusal(outcome: Outcome) -> bool:
+    """Return whether commands have a way around a refusal: of a partition of a default account (24.11), which
+    `backends.slurm.detour` takes; and of a default QoS that members' own lack which slurmrestd does not show as theirs,
+    as they equal those of the account.
+    """
+    match outcome.action:
+        case RemovePartition(is_default=True):
+            return isinstance(outcome.error, RequestRefused) and REFUSAL in str(outcome.error)
+        case SetQos():
+            return isinstance(outcome.error, RequestRefused) and bool(
+                NO_ACCESS_TO_QOS.search(str(outcome.error))
+            )
+    return False
 
 
 class _Batch:
@@ -261,6 +276,13 @@ class _Batch:
     def _note_done(self, request: Request) -> None:
         kept = {key: row for key, row in self.rows.by_key.items() if key not in request.gone}
         self.rows = Rows({**kept, **{row.key: row for row in request.rows}})
+
+    def done_by_commands(self, outcomes: Sequence[Outcome]) -> Iterator[Outcome]:
+        for outcome in self.noted(outcomes):
+            done = [outcome.action] if outcome.done and isinstance(outcome.action, ClusterAction) else []
+            for request in self._builder.requests(done, self.rows):
+                self._note_done(request)
+            yield outcome
 
     def noted(self, outcomes: Sequence[Outcome] | Iterator[Outcome]) -> Iterator[Outcome]:
         for outcome in outcomes:

@@ -167,6 +167,11 @@ FACTS: dict[str, Fact] = {
     "a default QoS of an account that a member's own QoS lack": fact(
         "modify account where name=special set qos=slow defaultqos=slow", done(says=NO_QOS), refused(NO_QOS)
     ),
+    "a default QoS of an account that was added to a member's own QoS": fact(
+        "modify account where name=special set qos=slow defaultqos=slow",
+        done("+special QoS slow default slow", "-special QoS fast,normal default fast"),
+        before=("modify user where name=uma account=special partition= set qos+=slow",),
+    ),
     "a missing QoS of an account": fact(
         "modify account where name=special set qos=nosuch", refused("You gave a bad qos")
     ),

@@ -31,7 +31,7 @@ NO_EFFECT = (
 ENDS: list[tuple[int, str, str, type[BackendError] | None]] = [
     (0, "", "", None),
     (0, " Modified account associations...\n", "", None),
-    (0, "", " These associations don't have access to their default qos.\n", None),
+    (0, "", " These associations don't have access to their default qos.\n", CommandFailed),
     (1, " Nothing new added.\n", "", None),
     (1, " Nothing modified\n", "", None),
     (1, " Nothing deleted\n", "", None),

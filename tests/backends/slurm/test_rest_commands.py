@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.core.actions import AddMember, CreateAccount
+from agent.core.actions import AddMember, CreateAccount, CreateQos, SetLimits, SetQos
 from agent.core.association_actions import RemovePartition
 from agent.core.errors import BackendUnavailable
 from agent.core.model import Part
@@ -152,6 +152,30 @@ def test_a_partition_of_a_default_account_is_taken_on_every_generation(beside: C
             assert seen.default_accounts["lina"] == "s_parts"
             assert not seen.users_of("s_top") and not seen.closed
             assert backend.apply([made[-1]])[0].done
+
+
+def test_a_default_qos_that_a_members_own_lack_unseen_is_set_by_sacctmgr(
+    beside: Connect, real_slurmrestd: Slurmrestd, tmp_path: Path
+) -> None:
+    """slurmrestd does not show that QoS are the member's own where they equal the account's."""
+    backend = beside()
+    made = [
+        CreateQos(account="s_fast"),
+        CreateAccount(account="s_own", parent="root"),
+        SetQos(account="s_own", after=("normal", "s_fast"), default="s_fast"),
+        AddMember(account="s_own", user="owen", qos=("normal", "s_fast")),
+        CreateQos(account="s_pause"),
+    ]
+    for each in made:
+        assert backend.apply([each])[0].done
+    change = SetQos(account="s_own", after=("s_pause",), default="s_pause")
+    (outcome,) = by_rest(real_slurmrestd.access, tmp_path)().apply([change])
+    assert "have QoS of their own without it" in str(outcome.error)
+    # What is written in the same batch does not set the old ones again.
+    outcomes = backend.apply([change, SetLimits(account="s_own", after=(("cpu", 5),))])
+    assert [outcome.error for outcome in outcomes] == [None, None]
+    account = backend.observe(TREE).accounts["s_own"]
+    assert (account.qos, account.default_qos, account.limits) == ({"s_pause"}, "s_pause", {"cpu": 5})
 
 
 def test_a_default_account_that_was_put_aside_is_known_by_all_its_marks(
