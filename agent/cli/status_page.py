@@ -10,18 +10,19 @@ from pathlib import Path
 
 from agent.cli import pages
 from agent.cli.output import echo
-from agent.cli.pass_text import PassText, pass_text
+from agent.cli.pass_text import OK, REPEATED, PassText, pass_text
 from agent.cli.usage import sections
 from agent.config.model import Mode, Offering, Settings
 from agent.core.checks import Check
-from agent.core.errors import SiteAgentError
+from agent.core.errors import SiteAgentError, cause_of
 from agent.run.diagnosis import faults, picture
-from agent.run.diagnosis.picture import BrokerStatus, ModeStatus, OfferingStatus, Picture
+from agent.run.diagnosis.picture import BrokerStatus, ModeStatus, OfferingStatus, Picture, StuckOrder
 from agent.run.site import connect
 from agent.run.usage import view as usage_view
 from agent.run.usage.view import UsageView
 
 LINES_SHOWN = 20
+NEEDS_SHOWN = 50
 PASSES_SHOWN = 5
 USAGE_EVERY_S = 600.0
 
@@ -72,14 +73,17 @@ def render(found: Picture, usages: Usages, *, refresh_s: int = 0) -> str:
         host=socket.gethostname(),
         looked=f"{found.looked.astimezone():%d %B %Y, %H:%M:%S %Z}",
         found=found,
-        needs=needs(found),
+        needs=[need for need in needs(found) if need.name != faults.HELD_PLANS],
+        held=[each for of in found.offerings for each in of.held if each.approval is None],
         anchors={each.offering.name: each.offering.uuid for each in found.offerings},
+        orders={each.offering.uuid: _orders(each) for each in found.offerings},
         passes={each.offering.uuid: _passes(each) for each in found.offerings},
         usages={
             uuid: sections.offering(each) for uuid, each in usages.items() if isinstance(each, UsageView)
         },
         problems={uuid: str(each) for uuid, each in usages.items() if isinstance(each, SiteAgentError)},
         lines_shown=LINES_SHOWN,
+        needs_shown=NEEDS_SHOWN,
     )
 
 
@@ -88,7 +92,29 @@ def needs(found: Picture) -> list[Check]:
     return list(filter(faults.is_fault, faults.of_site(found)))
 
 
+def _orders(found: OfferingStatus) -> list[tuple[StuckOrder, str, str]]:
+    """Return the orders that are not finished, each with the reason and the plan that it waits for. What the list of
+    needs or another order has said is not said again.
+    """
+    said = _said_by_needs(found)
+    plans = [each.plan.short_id for each in found.held]
+    orders = []
+    for order in found.stuck:
+        cause = cause_of(order.message)
+        plan = next((each for each in plans if each in order.message), "")
+        orders.append((order, REPEATED if cause in said else order.message, plan))
+        said.add(cause)
+    return orders
+
+
 def _passes(found: OfferingStatus) -> list[tuple[ModeStatus, list[PassText]]]:
-    """Return the modes of an offering with their last passes; what one has said of itself, no other says again."""
-    said: set[str] = set()
+    """Return the modes of an offering with their last passes; what has been said of one is not said again."""
+    said = _said_by_needs(found)
     return [(mode, [pass_text(entry, said) for entry in mode.passes[:PASSES_SHOWN]]) for mode in found.modes]
+
+
+def _said_by_needs(found: OfferingStatus) -> set[str]:
+    """Return the causes that the list of needs names of an offering."""
+    stuck = [order.message for order in found.stuck if order.result == "stuck"]
+    failures = [each.whole.get("failures") or () for each in found.modes if each.whole.get("result") != OK]
+    return {cause_of(str(line)) for line in (*stuck, *(each[0] for each in failures if each))}

@@ -6,8 +6,8 @@ words.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta, tzinfo
+from typing import NamedTuple, Self
 
 HALF_A_DAY = timedelta(hours=12)
 # How far the clocks of two machines may be apart.
@@ -26,15 +26,19 @@ def span(length: timedelta) -> str:
     return f"{hours} h {minutes} min" if hours else f"{minutes} min"
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Month:
-    """A calendar month. Raises ValueError where there is no such month."""
-
+class _YearAndMonth(NamedTuple):
     year: int
     month: int
 
-    def __post_init__(self) -> None:
-        date(self.year, self.month, 1)
+
+class Month(_YearAndMonth):
+    """A calendar month. Raises ValueError where there is no such month. A tuple, since it is the key of all figures."""
+
+    __slots__ = ()
+
+    def __new__(cls, year: int, month: int) -> Self:
+        date(year, month, 1)
+        return super().__new__(cls, year, month)
 
     @classmethod
     def of(cls, day: date) -> Month:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Write pages for a browser: everything is in the file, nothing is fetched, no script runs.
+"""Write pages for a browser: everything is in the file, nothing is fetched, no script runs but the page's own.
 
 A page names people, so a new file is for its owner only; one that is there keeps its mode. What Waldur or the cluster
 say is text and never markup, and the page's own policy forbids whatever would get past.
@@ -42,16 +42,26 @@ def render(name: str, *, refresh_s: int = 0, **content: Any) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.globals.update(zip=zip)
     environment.filters.update(age=age, until=until, number=number)
     folder = resources.files(__name__)
     style = "".join(folder.joinpath(each).read_text(encoding="utf-8") for each in ("base.css", f"{name}.css"))
+    own = folder.joinpath(f"{name}.js")
+    script = own.read_text(encoding="utf-8") if own.is_file() else ""
     return environment.get_template(f"{name}.html.j2").render(
         **content,
         refresh_s=refresh_s,
         style=style,
-        style_digest=base64.b64encode(hashlib.sha256(style.encode()).digest()).decode("ascii"),
+        style_digest=_digest(style),
+        script=script,
+        script_digest=_digest(script),
         version=__version__,
     )
+
+
+def _digest(text: str) -> str:
+    """Return the digest by which a page's policy allows its own style or script."""
+    return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode("ascii")
 
 
 def write(path: Path, text: str) -> None:

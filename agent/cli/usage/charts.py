@@ -9,11 +9,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 
 from agent.cli.usage.table import formatted
 from agent.core.periods import Month
-from agent.plan.usage.figures import MONTH, Measure, Sheet
+from agent.plan.usage.figures import (
+    MONTH,
+    RATE_KNOWN_AFTER,
+    Measure,
+    Sheet,
+    Use,
+    period_bounds,
+    period_months,
+    used_up,
+)
 
 MONTHS = (
     "January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November",
@@ -61,14 +71,27 @@ class MonthChart:
 
 
 @dataclass(frozen=True, slots=True)
-class Stroke:
-    """One month of a small curve."""
+class Curve:
+    """The months of one account, as columns of SVG paths."""
 
-    x: float
-    y: float
-    width: float
-    height: float
-    is_present: bool
+    past: str
+    present: str
+    # The height of its limit, where that is monthly and not far above.
+    limit_y: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class BurnDown:
+    """What was left of a limit when its period began, after each month, and now; then what would be."""
+
+    # Across in percent, down in pixels: from the beginning to now.
+    line: tuple[tuple[float, float], ...]
+    # From now to the day on which nothing is left, or the end of the period.
+    ahead: tuple[tuple[float, float], ...]
+    begins: str
+    ends: str
+    left: str
+    description: str
 
 
 def months(
@@ -115,6 +138,41 @@ def _column(
     )
 
 
+def burn_down(sheet: Sheet, measure: Measure, use: Use, taken: datetime) -> BurnDown | None:
+    """Return how the limits of all accounts together get less; None where it is not known how much of them is used.
+    `taken`: when the sheet was read, in the site's zone.
+    """
+    bounds = period_bounds(measure.period, taken)
+    if bounds is None or use.spent is None or not use.limit:
+        return None
+    (start, end), limit, left = bounds, use.limit, use.limit - use.spent
+
+    def place(moment: datetime, amount: Decimal) -> tuple[float, float]:
+        share = float(max(amount, Decimal(0)) / limit)
+        return round(100 * ((moment - start) / (end - start)), 2), round(FLOOR_PX - share * HEIGHT_PX, 2)
+
+    line, spent = [place(start, limit)], Decimal(0)
+    for month in period_months(measure.period, sheet.present)[:-1]:
+        spent += sheet.total(measure, month) or Decimal(0)
+        line.append(place(month.next.start(start.tzinfo or UTC), limit - spent))
+    line.append(place(taken, left))
+    day = used_up(use, bounds, taken)
+    said = f"used up on {day_of(day)} at this rate" if day else "used up" if left <= 0 else ""
+    until = day or end
+    ahead: tuple[tuple[float, float], ...] = ()
+    if left > 0 and taken - start >= RATE_KNOWN_AFTER:
+        ahead = (line[-1], place(until, limit - use.spent * Decimal((until - start) / (taken - start))))
+    return BurnDown(
+        tuple(line),
+        ahead,
+        begins=day_of(start),
+        ends=day_of(end - timedelta(days=1)),
+        left=said or f"{short(left)} {measure.unit} left",
+        description=f"{short(max(left, Decimal(0)))} of {short(limit)} {measure.unit} left on {day_of(taken)}"
+        + (f"; {said}" if said else ""),
+    )
+
+
 def _grid(top: Decimal) -> list[tuple[float, str]]:
     """Two or three lines at round amounts."""
     step = Decimal(10) ** (top.adjusted())
@@ -128,32 +186,23 @@ def _grid(top: Decimal) -> list[tuple[float, str]]:
     ]
 
 
-def curve(
-    sheet: Sheet, series: Sequence[Decimal | None], measure: Measure, limit: Decimal | None
-) -> tuple[tuple[Stroke, ...], float | None]:
-    """Return the months of one account, with the height of its limit where that is monthly and not far above."""
+def curve(series: Sequence[Decimal | None], measure: Measure, limit: Decimal | None) -> Curve | None:
+    """Return the months of one account; None where there is one only, or nothing is known to be used."""
     highest = max((amount for amount in series if amount), default=Decimal(0))
     if len(series) < 2 or not highest:
-        return (), None
-    drawn = limit and measure.period == MONTH and limit <= highest * LIMIT_DRAWN_UP_TO
-    top = max(highest, limit) if drawn and limit else highest
+        return None
+    drawn = limit if limit and measure.period == MONTH and limit <= highest * LIMIT_DRAWN_UP_TO else None
+    top = max(highest, drawn or Decimal(0))
     slot = CURVE_WIDTH_PX / len(series)
-    strokes = []
+    columns = []
     for number, amount in enumerate(series):
-        if not amount:
-            continue
-        height = max(1.0, float(amount / top) * (CURVE_HEIGHT_PX - 2))
-        strokes.append(
-            Stroke(
-                x=round(number * slot + slot * 0.15, 2),
-                y=round(CURVE_HEIGHT_PX - height, 2),
-                width=round(slot * 0.7, 2),
-                height=round(height, 2),
-                is_present=sheet.months[number] == sheet.present,
-            )
+        height = max(1.0, float(amount / top) * (CURVE_HEIGHT_PX - 2)) if amount else 0.0
+        x, y = number * slot + slot * 0.15, CURVE_HEIGHT_PX - height
+        columns.append(
+            f"M{x:.4g} {CURVE_HEIGHT_PX:g}V{y:.4g}h{slot * 0.7:.3g}V{CURVE_HEIGHT_PX:g}z" if height else ""
         )
-    line = round(CURVE_HEIGHT_PX - float(limit / top) * (CURVE_HEIGHT_PX - 2), 2) if drawn and limit else None
-    return tuple(strokes), line
+    line = round(CURVE_HEIGHT_PX - float(drawn / top) * (CURVE_HEIGHT_PX - 2), 2) if drawn else None
+    return Curve("".join(columns[:-1]), columns[-1], line)
 
 
 def short(amount: Decimal | None) -> str:
@@ -170,6 +219,11 @@ def compact(amount: Decimal) -> str:
             value = amount / size
             return f"{value:.0f}{unit}" if value >= 100 else f"{value:.1f}{unit}"
     return f"{amount:.0f}" if amount >= 10 or amount == 0 else f"{amount:.1f}"
+
+
+def day_of(day: date) -> str:
+    """`28 November`"""
+    return f"{day.day} {MONTHS[day.month - 1]}"
 
 
 def name_of(month: Month) -> str:

@@ -27,7 +27,7 @@ from agent.cli.settings import load_settings
 from agent.cli.usage import page as usage_page
 from agent.cli.usage import table
 from agent.config.model import Mode
-from agent.plan.usage.figures import AccountFigures, Figures, Sheet
+from agent.plan.usage.figures import AccountFigures, Figures, Sheet, period_bounds, used_up
 from agent.run.site import connect
 from agent.run.usage import view as usage_view
 from agent.run.usage.view import UsageView
@@ -99,18 +99,25 @@ def _document(outcome: Outcome[UsageView], *, with_users: bool) -> dict[str, Any
             {"name": m.name, "label": m.label, "unit": m.unit, "limit_period": m.period}
             for m in sheet.measures
         ],
-        "accounts": [_account(sheet, account, with_users=with_users) for account in sheet.accounts],
-        "other_accounts": [_account(sheet, account, with_users=with_users) for account in sheet.others],
+        "accounts": [_account(view, account, with_users=with_users) for account in sheet.accounts],
+        "other_accounts": [_account(view, account, with_users=with_users) for account in sheet.others],
         "notes": list(view.notes),
     }
 
 
-def _account(sheet: Sheet, account: AccountFigures, *, with_users: bool) -> dict[str, Any]:
+def _account(view: UsageView, account: AccountFigures, *, with_users: bool) -> dict[str, Any]:
+    sheet = view.sheet
+    days = {
+        m.name: used_up(sheet.use(account, m), period_bounds(m.period, view.taken), view.taken)
+        for m in sheet.measures
+    }
     found: dict[str, Any] = {
         "account": account.account,
+        "project": account.project,
         "resources": [{"uuid": r.uuid, "name": r.name} for r in account.resources],
         "limits": {name: f"{limit:f}" for name, limit in account.limits.items()},
         "used_of_limit": {m.name: sheet.use(account, m).share for m in sheet.measures},
+        "used_up": {name: f"{day:%Y-%m-%d}" if day else None for name, day in days.items()},
         "usage": _amounts(sheet, account.figures),
     }
     if with_users:

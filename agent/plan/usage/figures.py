@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
 from agent.core.account_names import fold
@@ -24,6 +25,8 @@ from agent.plan.shared_limits import shares_of
 MONTH, QUARTER, YEAR = "month", "quarterly", "annual"
 # A limit of which so much is used is near.
 NEAR = 0.9
+# From the first hours of a period nothing is concluded.
+RATE_KNOWN_AFTER = timedelta(days=1)
 
 # Amounts by component and month; what is missing is unknown.
 Figures = Mapping[tuple[str, Month], Decimal]
@@ -102,6 +105,16 @@ class AccountFigures:
     def title(self) -> str:
         return " / ".join(resource.name for resource in self.resources)
 
+    @property
+    def project(self) -> str:
+        """Return the project with its customer, as Waldur names them; empty where it names none, or the account has no
+        resource.
+        """
+        one = next(iter(self.resources), None)
+        if one is None or not one.project_name:
+            return ""
+        return f"{one.project_name} ({one.customer_name})" if one.customer_name else one.project_name
+
 
 @dataclass(frozen=True)
 class Sheet:
@@ -135,6 +148,31 @@ class Sheet:
     def row_of_all(self, measure: Measure) -> Row:
         totals = tuple(self.total(measure, month) for month in self.months)
         return Row("all", "", totals, self.use_of_all(measure))
+
+    def by_project(self) -> Sheet:
+        """Return the sheet of the projects that Waldur names, each in place of its accounts. A project has a limit
+        where each of its accounts has one, and what each has used is known.
+        """
+        of: dict[str, list[AccountFigures]] = defaultdict(list)
+        for account in self.accounts:
+            if account.project:
+                of[account.project].append(account)
+        return replace(
+            self, accounts=tuple(self._together(name, each) for name, each in of.items()), others=()
+        )
+
+    def _together(self, name: str, accounts: Sequence[AccountFigures]) -> AccountFigures:
+        figures: dict[tuple[str, Month], Decimal] = {}
+        for account in accounts:
+            for key, amount in account.figures.items():
+                figures[key] = figures.get(key, Decimal(0)) + amount
+        uses = {m.name: [self.use(account, m) for account in accounts] for m in self.measures}
+        limits = {
+            measure: sum((use.limit or Decimal(0) for use in each), Decimal(0))
+            for measure, each in uses.items()
+            if all(use.limit is not None and use.spent is not None for use in each)
+        }
+        return AccountFigures(name, figures=figures, limits=limits)
 
     def amounts(self, figures: Figures, measure: Measure) -> tuple[Decimal | None, ...]:
         """Return an amount for each month, None for what is unknown."""
@@ -205,6 +243,29 @@ def period_months(period: str, present: Month) -> tuple[Month, ...]:
     else:
         return ()
     return tuple(Month(present.year, number) for number in range(first.month, present.month + 1))
+
+
+def period_bounds(period: str, taken: datetime) -> tuple[datetime, datetime] | None:
+    """Return when a limit's period begins and ends, in the zone of `taken`, a moment in it; None for one in total."""
+    months = period_months(period, Month.of(taken))
+    if not months:
+        return None
+    length = {QUARTER: 3, YEAR: 12}.get(period, 1)
+    last, zone = Month(taken.year, months[0].month + length - 1), taken.tzinfo or UTC
+    return months[0].start(zone), last.next.start(zone)
+
+
+def used_up(use: Use, bounds: tuple[datetime, datetime] | None, taken: datetime) -> datetime | None:
+    """Return when in its period a limit is used up, if as much is used in each hour as in those before. None where it
+    lasts, is used up already, or nothing can be said. `taken`: when `use` was read, in the site's zone.
+    """
+    if bounds is None or not use.spent or not use.limit or use.spent >= use.limit:
+        return None
+    start, end = bounds
+    passed, share = taken - start, float(use.spent / use.limit)
+    if passed < RATE_KNOWN_AFTER or share <= passed / (end - start):
+        return None
+    return start + passed / share
 
 
 def total(figures: Figures, measure: Measure, months: Iterable[Month]) -> Decimal | None:

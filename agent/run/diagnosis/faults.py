@@ -16,6 +16,7 @@ from agent.host.heartbeat import MAX_AGE_S, LastHeartbeat
 from agent.run.diagnosis.picture import BrokerStatus, ModeStatus, OfferingStatus, Picture, unreported_text
 from agent.run.service.event_coverage import modes_by_events
 
+HELD_PLANS = "held plans"
 BROKER_REMEDY = (
     "start the broker (systemctl status redis; on one machine `waldur-site-cluster cluster` brings its own); check "
     "host, port, password and TLS of `broker_url`"
@@ -98,7 +99,7 @@ def _of_offering(found: Picture, of: OfferingStatus) -> Iterator[Check]:
     for each in of.held:
         if each.approval is None:
             said = f"a plan is held for {span(found.looked - each.plan.since)}: {each.plan.reason}"
-            yield warning("held plans", said, f"`approve {each.plan.short_id}` releases it", name)
+            yield warning(HELD_PLANS, said, f"`approve {each.plan.short_id}` releases it", name)
     for order in of.stuck:
         if order.result == "stuck":
             said = f"an order is stuck for {span(found.looked - order.since)}: {order.message}"

@@ -14,9 +14,11 @@ import pytest
 
 from agent.cli.main import COMMANDS, cli, run
 from rig.emulator import emulated_cluster
+from rig.parts import require
 from simulator.server.waldur import SimulatedWaldur
 from simulator.world.seed import Scenario
 from tests.agent.cli.operator_site import REPOSITORY, Ended, OperatorSite
+from tests.agent.cli.usage.browser import Browser
 
 Command = Callable[..., Ended]
 Script = Callable[..., Ended]
@@ -27,6 +29,15 @@ SCRIPTS = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"][
 def waldur() -> Iterator[SimulatedWaldur]:
     with SimulatedWaldur(scenario=Scenario(members_per_project=2)) as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    """One for all tests of pages."""
+    require("chromium")
+    browser = Browser(tmp_path_factory.mktemp("chromium"))
+    yield browser
+    browser.close()
 
 
 @pytest.fixture

@@ -25,8 +25,10 @@ NAMES = (
 PEOPLE = ("ada", "boris", "chloe", "dmitri", "eva", "farid", "greta", "hugo", "ines", "jonas")
 
 
-def account(name: str, *, title: str = "", **values: Any) -> AccountFigures:
-    resources = (Resource("0" * 32, title, "slug", ResourceState.OK, name),) if title else ()
+def account(name: str, *, title: str = "", project: str = "", **values: Any) -> AccountFigures:
+    resources = (
+        (Resource("0" * 32, title, "slug", ResourceState.OK, name, project_name=project),) if title else ()
+    )
     return AccountFigures(name, resources, **values)
 
 
@@ -49,19 +51,17 @@ def view(sheet: Sheet, **values: Any) -> UsageView:
 
 def many(count: int, months: int = 3, *, measures: tuple[Measure, ...] = (CPU, GPU)) -> Sheet:
     """`count` accounts with users, the same ones each time."""
-    chance = Random(count)
-    return Sheet(
-        measures, last_months(PRESENT, months), tuple(_made(chance, n, months) for n in range(count))
-    )
+    chance, shown = Random(count), last_months(PRESENT, months)
+    return Sheet(measures, shown, tuple(_made(chance, n, shown) for n in range(count)))
 
 
-def _made(chance: Random, number: int, months: int) -> AccountFigures:
+def _made(chance: Random, number: int, months: tuple[Month, ...]) -> AccountFigures:
     scale = chance.paretovariate(1.1)
     people = chance.sample(PEOPLE, chance.randint(1, 4))
     users = {
         f"{person}{chance.randint(1, 30):02}": figures({
-            "cpu": {m: f"{400 * scale * chance.random():.2f}" for m in last_months(PRESENT, months)},
-            "gres/gpu": {m: f"{9 * scale * chance.random():.2f}" for m in last_months(PRESENT, months)},
+            "cpu": {m: f"{400 * scale * chance.random():.2f}" for m in months},
+            "gres/gpu": {m: f"{9 * scale * chance.random():.2f}" for m in months},
         })
         for person in people
     }  # fmt: skip
@@ -71,6 +71,7 @@ def _made(chance: Random, number: int, months: int) -> AccountFigures:
     return account(
         f"hpc_project_{number:03}",
         title=NAMES[number % len(NAMES)] + (f" {number}" if number >= len(NAMES) else ""),
+        project=f"Project {number // 3} of {NAMES[number // 3 % 3]}",
         figures=whole,
         users=users,
         limits=limits,

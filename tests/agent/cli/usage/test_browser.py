@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from decimal import Decimal
 from itertools import pairwise
 from pathlib import Path
@@ -13,7 +12,6 @@ import pytest
 from agent.cli import pages
 from agent.cli.usage import page as usage_page
 from agent.plan.usage.figures import Sheet
-from rig.parts import require
 from tests.agent.cli.usage.browser import Browser
 from tests.agent.cli.usage.sheets import CPU, PRESENT, account, figures, many, view
 
@@ -21,14 +19,6 @@ EVIL = "</style></title><script>document.title='evil'</script><img src='http://e
 COLOUR = "getComputedStyle(document.querySelector('{}')).{}"
 
 pytestmark = pytest.mark.real_part
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    require("chromium")
-    browser = Browser(tmp_path_factory.mktemp("chromium"))
-    yield browser
-    browser.close()
 
 
 @pytest.fixture
@@ -56,10 +46,11 @@ def test_a_page_is_drawn_and_fits(browser: Browser, page: Path, count: int, mont
     columns = boxes(browser, "svg.months rect")
     assert len(columns) == months * 2
     assert all(c["width"] > 3 and c["height"] > 0 for c in columns)
-    fills = boxes(browser, ".bars.accounts .fill")
+    fills = boxes(browser, "[aria-label^=Accounts] .fill")
     assert len(fills) == 2 * min(count, 15)
     assert all(f["width"] >= 1 for f in fills)
-    assert browser.evaluate("document.querySelectorAll('table').length") == 6
+    assert browser.evaluate("document.querySelectorAll('table').length") == 5 + (count > 1)
+    assert boxes(browser, "svg.burn .now")
 
 
 def test_bars_are_as_long_as_they_say(browser: Browser, page: Path) -> None:
@@ -92,8 +83,30 @@ def test_names_cannot_become_part_of_the_page(browser: Browser, page: Path) -> N
     pages.write(page, usage_page.render([view(Sheet((CPU,), (PRESENT,), (one,)))], {EVIL: EVIL}))
     browser.open(page)
     assert browser.evaluate("document.title") == "Usage: Larch HPC, November 2026"
-    assert browser.evaluate("document.querySelectorAll('script, img').length") == 0
+    assert browser.evaluate("document.querySelectorAll('script, img').length") == 1, "its own script"
     assert not [url for url in browser.requests if url.startswith("http")]
+
+
+@pytest.mark.parametrize("width", [375, 1200])
+def test_tables_are_searched_and_sorted(browser: Browser, page: Path, width: int) -> None:
+    pages.write(page, usage_page.render([view(many(40, 2))], with_users=True))
+    browser.open(page, width=width)
+    rows = "[...document.querySelector('.figures').tBodies].filter(e => e.offsetHeight)"
+    first = f"{rows}.map(e => parseFloat(e.rows[0].cells[3].innerText.replaceAll(',', '')))"
+    browser.evaluate("document.querySelectorAll('details').forEach(e => e.open = true)")
+    assert browser.evaluate(f"{rows}.length") == 40
+    assert browser.evaluate("document.documentElement.scrollWidth") <= width
+    for direction in (-1, 1):
+        browser.evaluate("document.querySelector('.figures').tHead.rows[0].cells[3].firstChild.click()")
+        amounts = browser.evaluate(first)
+        assert amounts == sorted(amounts, reverse=direction < 0)
+    browser.evaluate(
+        "(e => { e.value = 'HPC_project_001 sturm'; e.dispatchEvent(new Event('input')) })"
+        "(document.querySelector('[type=search]'))"
+    )
+    assert browser.evaluate("document.querySelector('.search output').innerText") == "1 of 40"
+    (row,) = browser.evaluate(f"{rows}.map(e => e.innerText)")
+    assert "hpc_project_001" in row
 
 
 def test_what_got_past_would_be_forbidden(browser: Browser, page: Path) -> None:

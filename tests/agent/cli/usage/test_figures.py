@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from decimal import Decimal
+from zoneinfo import ZoneInfo
 
 import pytest
 
@@ -11,7 +13,15 @@ from agent.core.model import AccountingType, Component, Resource, ResourceState,
 from agent.core.periods import Month, last_months
 from agent.core.usage import AccountUsage, Usage, UsageQuery
 from agent.plan.usage import figures as usage_figures
-from agent.plan.usage.figures import FigureFacts, Measure, Sheet, period_months
+from agent.plan.usage.figures import (
+    FigureFacts,
+    Measure,
+    Sheet,
+    Use,
+    period_bounds,
+    period_months,
+    used_up,
+)
 from tests.agent.cli.usage.sheets import CPU, account, figures, many
 
 OCTOBER, NOVEMBER = Month(2026, 10), Month(2026, 11)
@@ -175,3 +185,44 @@ def test_sums_are_those_of_the_parts() -> None:
         for month in sheet.months:
             parts = [a.figures[measure.name, month] for a in sheet.accounts]
             assert sheet.total(measure, month) == sum(parts, Decimal(0))
+
+
+@pytest.mark.parametrize(
+    ("period", "spent", "taken", "day"),
+    [
+        ("month", "50", "2026-11-11T00:00", "2026-11-21"),
+        ("month", "34", "2026-11-11T00:00", "2026-11-30"),
+        ("month", "33", "2026-11-11T00:00", None),  # it lasts
+        ("month", "100", "2026-11-11T00:00", None),  # used up
+        ("month", "0", "2026-11-11T00:00", None),
+        ("month", "0.000000001", "2026-11-11T00:00", None),
+        ("month", "50", "2026-11-01T23:59", None),  # too early to say
+        ("quarterly", "50", "2026-11-01T00:00", "2026-12-02"),
+        ("annual", "95", "2026-11-11T00:00", "2026-11-27"),
+        ("total", "50", "2026-11-11T00:00", None),
+    ],
+)
+def test_the_day_on_which_a_limit_is_used_up(period: str, spent: str, taken: str, day: str | None) -> None:
+    at = datetime.fromisoformat(taken).replace(tzinfo=ZoneInfo("Europe/Tallinn"))
+    found = used_up(Use(Decimal(spent), Decimal(100)), period_bounds(period, at), at)
+    assert (f"{found:%Y-%m-%d}" if found else None) == day
+
+
+def test_a_project_is_counted_against_its_limits_where_all_are_known() -> None:
+    october = {("cpu", OCTOBER): Decimal(1)}
+    one = figures({"cpu": {OCTOBER: "1.00", NOVEMBER: "5.00"}})
+    sheet = Sheet(
+        (CPU,),
+        (OCTOBER, NOVEMBER),
+        (
+            account("a", title="A", project="P", figures=one, limits={"cpu": Decimal(10)}),
+            account("b", title="B", project="P", figures=one, limits={"cpu": Decimal(6)}),
+            account("c", title="C", project="Q", figures=one, limits={"cpu": Decimal(10)}),
+            account("d", title="D", project="Q", figures=october, limits={"cpu": Decimal(10)}),
+            account("e", title="E", figures=one),
+        ),
+    )
+    rows = {row.name or row.account: row for row in sheet.by_project().rows(CPU, with_users=False)}
+    assert rows.keys() == {"P", "Q"}
+    assert (rows["P"].amounts, rows["P"].use.limit) == ((Decimal("2.00"), Decimal("10.00")), Decimal(16))
+    assert (rows["Q"].amounts, rows["Q"].use.limit) == ((Decimal("2.00"), Decimal("5.00")), None)
