@@ -166,11 +166,20 @@ def _accounts_above(spec: AllocationSpec, snapshot: Snapshot) -> tuple[str, ...]
     return tuple(name for name in snapshot.above(spec.account.name) if name in ours)
 
 
+def put_aside(spec: AllocationSpec, snapshot: Snapshot) -> list[Association]:
+    """Return the associations that a removal of a partition made in the accounts above, and did not end: with all its
+    marks, and the only one of the user there.
+    """
+    above = _accounts_above(spec, snapshot) if snapshot.put_aside else ()
+    return [
+        row
+        for row in sorted(snapshot.put_aside, key=lambda row: (row.account, row.user))
+        if row.account in above and snapshot.rows_of(row.account, row.user) == {row} and not row.partition
+    ]
+
+
 def _is_put_aside(spec: AllocationSpec, user: str, snapshot: Snapshot) -> bool:
-    account = snapshot.default_accounts.get(user, "")
-    row = Association(account, user)
-    is_marked = row in snapshot.put_aside and snapshot.rows_of(account, user) == {row}
-    return is_marked and account in _accounts_above(spec, snapshot)
+    return Association(snapshot.default_accounts.get(user, ""), user) in put_aside(spec, snapshot)
 
 
 def associations(spec: AllocationSpec, snapshot: Snapshot, reason: str) -> Iterator[ClusterAction]:

@@ -199,6 +199,7 @@ def plans(
                 if action.before:
                     left = RemoveMember(account=action.before, user=action.user, reason=action.reason)
                     draft.built.append(left)
+    _end_put_aside(drafts, given, rules, snapshot)
     leaving = _departures(drafts, rules, snapshot)
     made = {plan.case.resource.uuid: plan for plan in skipped}
     for draft in drafts:
@@ -437,6 +438,42 @@ def _limits_report(
 
 def _limits_text(limits: Mapping[str, Any]) -> str:
     return ", ".join(f"{name}={value}" for name, value in sorted(limits.items())) or "none"
+
+
+def _end_put_aside(
+    drafts: Sequence[_Draft], given: set[str], rules: MembershipRules, snapshot: Snapshot
+) -> None:
+    """Plan the end of associations that a removal of a partition left in an account above: its last step failed, or the
+    member left meanwhile. Who gets a default account in place of it is `given` one; who leaves now waits for a later
+    pass.
+    """
+    if Part.DEFAULT_ACCOUNTS not in snapshot.complete:
+        return
+    for draft in sorted(drafts, key=lambda draft: draft.case.account):
+        for row in existing_accounts.put_aside(draft.spec, snapshot):
+            others = snapshot.accounts_of(row.user) - {row.account}
+            is_leaving = any(
+                row.user in each.case.members.stale(frozenset({row.user}))
+                for each in drafts
+                if each.case.account in others
+            )
+            if row.user in given or is_leaving:
+                continue
+            given.add(row.user)
+            if rules.no_removal_reason:
+                draft.notes.append(
+                    f"the association of {row.user} in {row.account}, which a removal of a partition left, stays for "
+                    f"now: {rules.no_removal_reason}"
+                )
+                continue
+            moved, removed = accounts.departures(
+                row.account,
+                [row.user],
+                snapshot,
+                default_account=rules.offering.default_account,
+                reason=f"{draft.case.reason}: it was left by a removal of a partition",
+            )
+            draft.built += [*moved, *removed]
 
 
 def _departures(

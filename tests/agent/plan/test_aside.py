@@ -9,7 +9,7 @@ import pytest
 
 from agent.core.actions import only
 from agent.core.association_actions import RemovePartition
-from agent.core.associations import Association
+from agent.core.associations import Association, Associations
 from agent.core.members import DesiredMembers
 from agent.core.model import AccountSpec, AllocationSpec, Resource, ResourceState, Snapshot
 from agent.plan import existing_accounts, membership
@@ -34,9 +34,11 @@ CLOSED = replace(
 )
 
 
-def planned(snapshot: Snapshot, why: str = "") -> ResourcePlan:
+def planned(snapshot: Snapshot, why: str = "", wanted: frozenset[str] = frozenset({"ann"})) -> ResourcePlan:
     rules = MembershipRules(RULES, LimitRules((CPU,)), no_removal_reason=why)
-    (plan,) = membership.plans([CASE], {"one": SPEC}, rules, snapshot)
+    case = replace(CASE, members=DesiredMembers(wanted=wanted))
+    spec = replace(SPEC, members=tuple(wanted))
+    (plan,) = membership.plans([case], {"one": spec}, rules, snapshot)
     return plan
 
 
@@ -54,6 +56,46 @@ def test_what_a_removal_put_aside_comes_back() -> None:
         "remove member ann from p_proj",
     ]
     assert plan.notes == ()
+
+
+BACK = replace(OURS, default_accounts={"ann": "a_one"})
+GONE = replace(OURS, associations=Associations({ROW}))
+SITES = cluster(
+    {**TREE, "a_sites": "root"}, [("p_proj", "ann"), ("a_sites", "ann")], defaults={"ann": "p_proj"}
+)
+
+
+@pytest.mark.parametrize(
+    ("seen", "wanted"),
+    [
+        (BACK, ["remove member ann from p_proj"]),
+        (GONE, ["remove member ann from p_proj"]),
+        (
+            replace(SITES, put_aside=OURS.put_aside),
+            ["move default account of ann from p_proj to a_sites", "remove member ann from p_proj"],
+        ),
+        (replace(BACK, put_aside=frozenset()), []),
+        (replace(GONE, put_aside=frozenset()), []),
+    ],
+    ids=[
+        "its last step failed",
+        "who left",
+        "who left and has an account of the site's own",
+        "by hand",
+        "by hand, left",
+    ],
+)
+def test_what_a_removal_left_above_is_ended(seen: Snapshot, wanted: list[str]) -> None:
+    is_in = "a_one" in seen.accounts_of("ann")
+    assert lines(planned(seen, wanted=frozenset({"ann"} if is_in else ()))) == wanted
+    assert (
+        lines(planned(seen, "an offering has not reported", wanted=frozenset({"ann"} if is_in else ()))) == []
+    )
+
+
+def test_who_leaves_now_loses_what_was_put_aside_in_a_later_pass() -> None:
+    """It is the default account, which goes last."""
+    assert "remove member ann from p_proj" not in lines(planned(OURS, wanted=frozenset()))
 
 
 IN_THE_TOP = cluster(TREE, [("root", "ann"), ("a_one", "ann")], defaults={"ann": "root"})

@@ -18,7 +18,7 @@ ASIDE = "GrpSubmitJobs=0 MaxSubmitJobs=0 fairshare=parent"
 
 def offering(make: Make, *partitions: str) -> OnSlurm:
     """A site with an offering of these partitions."""
-    site = make(backend={"enforce_offering_partitions": True})
+    site = make(backend={"enforce_offering_partitions": True}, policy={"max_removed_percent": 100})
     site.waldur.store.offerings[site.waldur.seed.offering_uuid].partitions = list(partitions)
     return site
 
@@ -101,6 +101,9 @@ def test_a_default_account_that_was_put_aside_when_a_pass_was_cut_off_comes_back
     for command in (
         f"add user name=ggran6 account={project} DefaultAccount={project} {ASIDE}",
         "remove user where name=ggran6 account=a_one partition=gpu",
+        # One whose last step failed, and one who left in the middle.
+        f"add user name={min({*TEAM} - {'ggran6'})} account={project} {ASIDE}",
+        f"add user name=gone account={project} DefaultAccount={project} {ASIDE}",
     ):
         slurm.ask("sacctmgr", "-i", *command.split())
     site = offering(make, "main")
