@@ -84,6 +84,9 @@ class RestClient:
         # Empty until slurmrestd was asked.
         self._version = access.api_version
         self._asking = Lock()
+        # The token that slurmctld has taken while slurmdbd was away: it is asked once.
+        self._taken_token = ""
+        self._judging = Lock()
 
     def read(self, path: str, params: Params = ()) -> Mapping[str, Any]:
         """Return the document at `slurmdb/...` or `slurm/...`. Raises BackendError."""
@@ -170,7 +173,12 @@ class RestClient:
         errors = (answer.object() or {}).get("errors")
         if not isinstance(errors, list) or number not in map(_number, errors):
             return False
-        return self._send("GET", SHORT, headers).status in NOT_ALLOWED
+        with self._judging:
+            if headers[TOKEN] == self._taken_token and not self.token.trouble():
+                return False
+            is_refused = self._send("GET", SHORT, headers).status in NOT_ALLOWED
+            self._taken_token = "" if is_refused else headers[TOKEN]
+        return is_refused
 
     def _send(
         self, method: str, path: str, headers: Mapping[str, str], params: Params = (), body: Any = None

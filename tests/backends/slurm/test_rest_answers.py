@@ -155,9 +155,15 @@ def test_slurmdbd_refuses_a_token_as_if_it_was_away(
 ) -> None:
     """What the real one answers (24.11 to 26.05)."""
     away = says(error(7000, "Unable to connect to database"), 502)
-    _, backend = start(lambda asked: of_slurmctld if "/partitions/" in asked.target else away)
-    with pytest.raises(kind):
-        backend.observe(TREE)
+    server, backend = start(lambda asked: of_slurmctld if "/partitions/" in asked.target else away)
+    asked = []
+    for _ in range(2):
+        with pytest.raises(kind):
+            backend.observe(TREE)
+        asked.append(sum("/partitions/" in each.target for each in server.asked))
+    # Within a pass slurmctld says once that the token is good.
+    assert asked[0] > 0
+    assert (asked[1] == asked[0]) == (kind is BackendUnavailable)
 
 
 def test_a_certificate_that_is_not_known_is_refused(start: Start, tmp_path: Path) -> None:
