@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -70,15 +72,18 @@ def _use_slurm(folder: Path, jobs: Sequence[EndedJob]) -> None:
         f"time_set {job.ended:%Y-%m-%dT%H:%M:%S}\nusage_inject {job.user} {job.hours} {job.account}"
         for job in jobs
     ]
-    parts.run_command(
+    clock = {emulator.CLOCK: str(folder / "jobs-time.json"), emulator.FOLLOWS_WALL: "0"}
+    done = subprocess.run(
         [folder / parts.COMMANDS / "slurm-emulator"],
-        {
-            **emulator.environment(folder),
-            emulator.CLOCK: str(folder / "jobs-time.json"),
-            emulator.FOLLOWS_WALL: "0",
-        },
-        "\n".join([*lines, "quit\n"]),
+        input="\n".join([*lines, "quit\n"]),
+        env={**os.environ, **emulator.environment(folder), **clock},
+        capture_output=True,
+        text=True,
+        check=False,
+        start_new_session=True,  # Ctrl-C does not reach it
     )
+    if done.returncode:
+        raise parts.DemoError(f"the emulator runs no jobs: {done.stderr.strip()}")
 
 
 def _moab(_: parts.Children, folder: Path) -> Started:

@@ -112,8 +112,9 @@ class Day:
         ]
 
     def _command(self, *words: str) -> None:
-        """Run a command as an operator does. Raises DemoError."""
-        parts.run_command([sys.executable, *parts.COMMAND, *words], self._demo.environment)
+        """Run a command as an operator does. Raises DemoError, and Stopped."""
+        argv = [sys.executable, *parts.COMMAND, *words]
+        self._demo.children.run(words[0], argv, self._demo.environment)
 
     def _people_move(self) -> None:
         waldur = self._demo.waldur

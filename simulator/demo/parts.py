@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import random
 import secrets
-import shlex
 import signal
 import socket
 import subprocess
@@ -20,7 +19,6 @@ from contextlib import suppress
 from pathlib import Path
 
 from agent.core.errors import SiteAgentError
-from agent.core.printable import ended_as
 from agent.host import broker_program
 from agent.host.children import StopRequest
 from agent.host.children import start as start_child
@@ -57,6 +55,17 @@ class Children:
 
     def log(self, name: str) -> Path:
         return self._folder / f"{name}.log"
+
+    def run(self, name: str, argv: Sequence[str], environment: Mapping[str, str]) -> None:
+        """Run a program to its end. Raises DemoError with what it printed, and Stopped."""
+        self.start(name, argv, environment)
+        child = self._running[-1][1]
+        while child.poll() is None:
+            self._stop_request.pause(PAUSE_S)
+        self._running.pop()
+        if child.returncode:
+            printed = self.log(name).read_text(errors="replace").strip()
+            raise DemoError(f"`{name}` {end_of(child)}: {printed}")
 
     def wait(self, name: str, ready: Callable[[], bool]) -> None:
         """Wait for a child until `ready` holds; raises NeverCame."""
@@ -110,21 +119,6 @@ def _reap(children: Sequence[subprocess.Popen[bytes]]) -> None:
                 child.pid, signal.SIGKILL
             )  # with what it started: each child leads a session of its own
             child.wait()
-
-
-def run_command(argv: Sequence[str | Path], environment: Mapping[str, str], printed_to_it: str = "") -> None:
-    """Run a program that Ctrl-C does not reach, and end it never: it takes seconds. Raises DemoError."""
-    done = subprocess.run(
-        argv,
-        input=printed_to_it,
-        env={**os.environ, **environment},
-        capture_output=True,
-        text=True,
-        check=False,
-        start_new_session=True,
-    )
-    if done.returncode:
-        raise DemoError(f"`{shlex.join(map(str, argv))}` {ended_as(done.returncode)}: {done.stderr.strip()}")
 
 
 def start_broker(children: Children, folder: Path) -> tuple[str, str]:
