@@ -118,9 +118,11 @@ class BackendContext:
 
 
 class Backend(Protocol):
+    """Any object that reads one cluster and changes it. It knows nothing of Waldur, orders or Celery."""
+
     @property
     def cluster(self) -> str:
-        """Name of the cluster, in lower case: by it passes remember what they did there."""
+        """Return the cluster's name, in lower case: by it passes remember what they did there."""
         ...
 
     @property
@@ -130,17 +132,25 @@ class Backend(Protocol):
 
     @property
     def executed(self) -> Counter[str]:
-        """Processes started so far by kind (`read`, `write`)."""
+        """Return how many reads and writes were started so far, by kind (`read`, `write`)."""
         ...
 
     def observe(self, scope: Scope = Scope()) -> Snapshot:
-        """Read the cluster as it is now, in a constant number of commands. Raises BackendError."""
+        """Read the cluster as it is now, in a constant number of reads, however many accounts it has.
+
+        `Snapshot.complete` lists only parts that were read whole. `scope.reread` names what changes were about: only
+        that need be read again, and it may be ignored; `Snapshot.merged_into` adds the rest of the tree from
+        `scope.reread.before`, and no part is complete that was not before. Where only the jobs of `scope.jobs_of`
+        cannot be read, JOBS is not in `complete` and `unread` has the reason: removals wait, all else goes on.
+        Raises BackendUnavailable where the cluster does not answer: unknown is never absent. Raises BackendError.
+        """
         ...
 
     def canonical(self, spec: AllocationSpec, snapshot: Snapshot) -> AllocationSpec:
-        """Return the desired state in this cluster's spelling; `notes` say what the cluster cannot keep.
+        """Return the desired state in this cluster's spelling: names folded, accounts placed below the root account.
 
-        Raises PlanRefused where a name or a value can never be used here.
+        What the cluster cannot keep is omitted, and `notes` say so. Doing it twice changes nothing. Raises PlanRefused
+        where a name or a value can never be used here.
         """
         ...
 
@@ -149,7 +159,11 @@ class Backend(Protocol):
         ...
 
     def apply(self, actions: Sequence[ClusterAction]) -> Sequence[Outcome]:
-        """Carry the actions out, merged into as few commands as possible; one outcome for each."""
+        """Carry the actions out, merged into as few commands as possible, and return one outcome for each.
+
+        What is so already is done, and what is gone already is done. An error in one action stops no other. Raises
+        BackendError only where nothing was tried at all.
+        """
         ...
 
     def commands(self, actions: Sequence[ClusterAction]) -> Sequence[str]:
@@ -160,7 +174,10 @@ class Backend(Protocol):
         ...
 
     def check(self) -> Health:
-        """Check that this host can read and write the cluster. Raises BackendUnavailable where that is unknown now."""
+        """Return the version, the cluster's name, and what keeps this host from reading and writing it.
+
+        Raises BackendUnavailable where that is unknown now.
+        """
         ...
 
 

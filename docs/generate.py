@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
-"""Writes docs/commands.md, actions.md, errors.md, metrics.md, reference-keys.md, the tables of keys, in slurm.md that
-of generations and, in architecture.md, the list of modules from the code: `make docs`. A test holds them to it.
+"""Writes docs/commands.md, actions.md, backend-api.md, errors.md, metrics.md, reference-keys.md, the tables of keys, in
+slurm.md that of generations and, in architecture.md, the list of modules from the code: `make docs`. A test holds them
+to it.
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ import inspect
 import pkgutil
 import re
 import runpy
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import fields, is_dataclass
 from functools import partial
 from pathlib import Path
 
@@ -21,6 +23,7 @@ from agent.config.keys import table
 from agent.core import errors, plans
 from agent.core.actions import ACTION_CLASSES
 from agent.observability.metrics import METRICS, Origin
+from backends import base
 
 FOLDER = Path(__file__).parent
 MODULES = "## Every module\n"
@@ -30,7 +33,7 @@ GENERATIONS = runpy.run_path(str(FOLDER.parent / "tests/backends/slurm/facts.py"
 
 def commands() -> str:
     """The help of every command, as the operator sees it."""
-    context = click.Context(cli, info_name="manage.py", terminal_width=100, **cli.context_settings)
+    context = click.Context(cli, info_name="waldur-site-cluster", terminal_width=100, **cli.context_settings)
     parts = ["# Commands", "", "Made by `make docs` from the commands' own help.", ""]
     parts += ["```", cli.get_help(context), "```", ""]
     for name in COMMANDS:
@@ -172,6 +175,73 @@ def architecture() -> str:
     return written + "\n".join(parts) + "\n"
 
 
+API_GROUPS = (
+    ("The backend", "Every backend has these.", ("Backend",)),
+    (
+        "Optional powers",
+        "Each is a protocol of its own; the agent finds it with `isinstance`.",
+        ("UsageReader", "UsageCounter", "UsageCount", "ChargeReader", "LateUsage", "JobReader", "UsageCheck", "Paced",
+         "KeyPower", "KeyKeeper", "PeriodicPower", "PeriodicKeeper", "ClusterChecks", "Forewarning"),
+    ),
+    ("What the agent gives", "", ("BackendContext", "Scope", "Reread")),
+    (
+        "The plugin",
+        "What the entry point names.",
+        ("Plugin", "ComponentRules", "HasComponentKeys", "UserHomes", "KeysWithoutEffect", "FindsClusters"),
+    ),
+    ("What a plugin returns", "", ("Parsed", "KnownComponents", "FoundCluster", "MadeKey")),
+)  # fmt: skip
+
+
+def backend_api() -> str:
+    """Return the page of the protocols of a backend, from their docstrings."""
+    parts = [
+        "# Backend API",
+        "",
+        "What a [backend](write-a-backend.md) has and gets: the types of `backends/base.py`, with what they must keep.",
+        "Made by `make docs` from the code.",
+        "",
+    ]
+    for title, introduction, names in API_GROUPS:
+        parts += [f"## {title}", "", *([introduction, ""] if introduction else [])]
+        for name in names:
+            parts += _api_of(getattr(base, name))
+    return "\n".join(parts)
+
+
+def _api_of(kind: type) -> Iterator[str]:
+    """Yield the lines of one protocol or dataclass: fields with the comments above them, methods with docstrings."""
+    yield from (f"### {kind.__name__}", "", _paragraph(kind), "")
+    source = inspect.getsource(kind)
+    for field in fields(kind) if is_dataclass(kind) else ():
+        above = re.search(rf"((?:^    #.*\n)*)^    {field.name}:", source, re.MULTILINE)
+        comment = " ".join(re.sub(r"^    #", "", above[1], flags=re.MULTILINE).split()) if above else ""
+        yield f"- `{field.name}: {field.type}`" + (f": {comment}" if comment else "")
+    for name, member in vars(kind).items():
+        function = member.fget if isinstance(member, property) else member
+        if name.startswith("_") or not inspect.isfunction(function):
+            continue
+        words = "" if isinstance(member, property) else _signature(function)
+        yield f"- `{name}{words}`" + (f": {_paragraph(function)}" if function.__doc__ else "")
+    yield ""
+
+
+def _signature(function: Callable[..., object]) -> str:
+    """Return parameters and result with their types; a parameter with a default has `= ...`."""
+    signature = inspect.signature(function)
+    parameters = [
+        f"{each.name}: {each.annotation}" + ("" if each.default is each.empty else " = ...")
+        for each in signature.parameters.values()
+        if each.name != "self"
+    ]
+    return f"({', '.join(parameters)}) -> {signature.return_annotation}"
+
+
+def _paragraph(documented: object) -> str:
+    """Return a docstring as one paragraph."""
+    return " ".join((inspect.getdoc(documented) or "").split()).replace("|", "\\|")
+
+
 FACTS = re.compile(r"(<!-- facts -->\n)\n?(?:\|.*\n)*")
 
 
@@ -190,6 +260,7 @@ PAGES = {
     "architecture.md": architecture,
     "commands.md": commands,
     "actions.md": actions,
+    "backend-api.md": backend_api,
     "errors.md": error_kinds,
     "metrics.md": metrics,
     "reference-keys.md": REFERENCE["page"],

@@ -241,7 +241,7 @@ def _offerings(client: WaldurClient, wanted: Sequence[str]) -> list[OfferingFact
     if not served:
         raise SiteAgentError(
             f"Waldur shows {user.username} no offering of which it is a provider: {checks.RIGHTS}; or make the "
-            "offering first (docs/offering.md)"
+            "offering first (docs/getting-started.md)"
         )
     if wanted:
         names = {each.uuid: each for each in listed}

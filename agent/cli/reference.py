@@ -30,7 +30,7 @@ def load_components() -> NoReturn:
     _as_before(
         "waldur_site_load_components",
         "load_components",
-        "Create or update the offerings' components in Waldur, as `manage.py load-components` does.",
+        "Create or update the offerings' components in Waldur, as `waldur-site-cluster load-components` does.",
         "--components-may-fail",
     )
 
@@ -40,7 +40,7 @@ def create_homedirs() -> NoReturn:
     _as_before(
         "waldur_site_create_homedirs",
         "create_homedirs",
-        "Make the missing home directories of the offerings' users, as `manage.py create-homedirs` does.",
+        "Make the missing home directories of the offerings' users, as `waldur-site-cluster create-homedirs` does.",
         "--homes-may-fail",
     )
 
@@ -75,7 +75,7 @@ def diagnostics() -> NoReturn:
     _as_before(
         "waldur_site_diagnostics",
         "diagnostics",
-        "Check each offering, as `manage.py diagnostics` does.",
+        "Check each offering, as `waldur-site-cluster diagnostics` does.",
     )
 
 
@@ -104,7 +104,9 @@ def _as_before(script: str, module: str, description: str, *more: str) -> NoRetu
     parser = argparse.ArgumentParser(prog=script, description=description)
     parser.add_argument("-m", "--mode", choices=MODES, help="accepted and ignored, as before")
     command = module.replace("_", "-")
-    parser.add_argument("-c", "--config-file", metavar="FILE", help=f"default: as of `manage.py {command}`")
+    parser.add_argument(
+        "-c", "--config-file", metavar="FILE", help=f"default: as of `waldur-site-cluster {command}`"
+    )
     given, others = parser.parse_known_args()
     file = ["--config-file", given.config_file] if given.config_file else []
     _run(script, f"agent.cli.{module}", [*file, *more, *others])

@@ -19,7 +19,7 @@ from rig import plugin_venv
 from tests import REPOSITORY
 
 DOCS = REPOSITORY / "docs"
-WHOLE = DOCS / "offering.md"
+WHOLE = DOCS / "getting-started.md"
 # Where a piece belongs that does not begin at the root; what is none of these belongs into `backend_settings`.
 OF_THE_ROOT = {
     "offerings",
