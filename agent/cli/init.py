@@ -22,6 +22,7 @@ from agent.cli.options import number, parse_uuid
 from agent.cli.output import echo
 from agent.config.field_types import api_url
 from agent.config.findings import Findings
+from agent.config.load import DEFAULT_PLACES
 from agent.config.model import Settings, WaldurAccess
 from agent.config.secret import Secret
 from agent.config.sources import secret_in
@@ -40,7 +41,7 @@ from backends.base import FindsClusters, FoundCluster
 
 Choice = TypeVar("Choice")
 
-FILE = Path("/etc/waldur/waldur-site-agent-config.yaml")
+FILE = DEFAULT_PLACES[1]
 TOKEN = "token"  # noqa: S105  (the name of a file)
 URL_VARIABLE, TOKEN_VARIABLE = "WALDUR_API_URL", "WALDUR_API_TOKEN"
 # Of the offerings that agents serve: `Marketplace.Slurm`.
@@ -114,7 +115,9 @@ def command(
     lacking = _lacking(settings)
     echo(*lacking, err=True)
     echo("next:")
-    echo(*(f"  waldur-site-cluster {words} -c {file}" for words in _next(first)))
+    # A file at one of the places where every command looks need not be named.
+    option = "" if file.absolute() in DEFAULT_PLACES else f" -c {file}"
+    echo(*(f"  waldur-site-cluster {words}{option}" for words in _next(first)))
     return 1 if lacking else 0
 
 
