@@ -107,7 +107,7 @@ class Reader:
         )
         whole = replace(whole, made_qos=made, foreign_qos=foreign)
         if self._is_limited_by_qos and qos:
-            whole = _limited_by_qos(whole, qos)
+            whole = limited_by_qos(whole, qos)
         else:
             whole = replace(whole, qos_limits={name: qos[name].limits for name in made if qos[name].limits})
         if Part.DEFAULT_ACCOUNTS not in whole.complete:
@@ -360,7 +360,7 @@ def _unlisted(snapshot: Snapshot, listed: Mapping[str, str], reread: Reread | No
     return sorted({user for _, user in snapshot.members() if user not in listed})
 
 
-def _limited_by_qos(snapshot: Snapshot, qos: Mapping[str, parse.Qos]) -> Snapshot:
+def limited_by_qos(snapshot: Snapshot, qos: Mapping[str, parse.Qos]) -> Snapshot:
     """Return the snapshot in which accounts that use a QoS of their own have that one's limits. One that has limits
     itself, from before, and none on its QoS keeps those.
     """

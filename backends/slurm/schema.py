@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass, replace
 from typing import Any
@@ -21,6 +22,7 @@ from backends.base import Parsed
 from backends.slurm import qos_values
 from backends.slurm.allowed_names import is_usable
 from backends.slurm.parse import ROOT
+from backends.slurm.programs import first_program
 from backends.slurm.rest_access import RestAccess, read_access
 
 POLICIES = ("common", "individual", "none")
@@ -174,9 +176,11 @@ def _rest(
     if not settings.cluster_name and "cluster_name" not in wrong:
         sentence = "is missing: slurmrestd has no cluster of its own, as slurm.conf has, so `rest` needs it"
         findings.error(f"{path}.cluster_name", sentence)
-    if settings.own_qos and settings.own_qos.holds_limits:
+    has_commands = shutil.which(first_program(settings.bin_path, settings.command_prefix)) is not None
+    if settings.own_qos and settings.own_qos.holds_limits and not has_commands:
         sentence = (
-            "slurmrestd cannot reset what a QoS has counted: leave it out, or use `execution_mode: cli`"
+            "slurmrestd cannot reset what a QoS has counted, and this host has no sacctmgr that could "
+            "(`slurm_bin_path`): leave it out, or use `execution_mode: cli`"
         )
         findings.error(f"{path}.qos_management.apply_limits_to_qos", sentence)
     if periodic.enabled and not settings.emulator_url:

@@ -32,7 +32,7 @@ from agent.core.actions import (
     SetQos,
     SetUserLimits,
 )
-from agent.core.association_actions import KeepDefaultAccount, RemovePartition, SetMemberQos
+from agent.core.association_actions import KeepDefaultAccount, RemovePartition, ResetQosUsage, SetMemberQos
 from agent.core.errors import BackendError, PlanRefused
 from agent.core.periodic import LimitType
 from agent.core.periodic_actions import SetFairshare, SetPeriodicLimits
@@ -95,7 +95,12 @@ class Request:
 
 def is_for_commands(action: ClusterAction) -> bool:
     """Return whether an action has no request, and a command of SLURM."""
-    return isinstance(action, RemovePartition) and not action.partition
+    match action:
+        case RemovePartition():
+            return not action.partition
+        case SetLimits():
+            return action.on_qos
+    return isinstance(action, ResetQosUsage)
 
 
 class RequestBuilder:

@@ -181,7 +181,7 @@ def users_of_qos(document: Mapping[str, Any]) -> dict[str, list[str]]:
     """Return the accounts, with their cluster, that have each QoS, their own or inherited. Raises ParseError."""
     found: dict[str, list[str]] = {}
     for item in items(document, "associations"):
-        default = _text(_below(item, "default"), "qos")
+        default = _text(below(item, "default"), "qos")
         where = f"account {_text(item, 'account')} on cluster {_text(item, 'cluster')}"
         for name in {*map(fold, _texts(item.get("qos"))), fold(default)} - {""}:
             found.setdefault(name, []).append(where)
@@ -217,10 +217,10 @@ def _row(item: Mapping[str, Any]) -> Row:
         parent=_text(item, "parent_account") if not _text(item, "user") else "",
         is_default=item.get("is_default") is True,
         qos=tuple(_texts(item.get("qos"))),
-        default_qos=_text(_below(item, "default"), "qos"),
+        default_qos=_text(below(item, "default"), "qos"),
         tres={path: limits for path in (*OWN_LISTS, *INHERITED_LISTS) if (limits := _limits(item, path))},
-        submit_limit=_number(_below(item, "max", "jobs", "per").get("submitted")),
-        user_submit_limit=_number(_below(item, "max", "jobs").get("total")),
+        submit_limit=_number(below(item, "max", "jobs", "per").get("submitted")),
+        user_submit_limit=_number(below(item, "max", "jobs").get("total")),
         share=None if share == SHARE_OF_PARENT else share,
     )
 
@@ -250,7 +250,7 @@ def counts(found: Any) -> dict[str, int]:
 
 
 def _limits(item: Mapping[str, Any], path: Path) -> dict[str, int]:
-    return counts(_below(item, "max", "tres", *path[:-1]).get(path[-1]))
+    return counts(below(item, "max", "tres", *path[:-1]).get(path[-1]))
 
 
 def _entry(name: str, count: int) -> dict[str, Any]:
@@ -258,7 +258,7 @@ def _entry(name: str, count: int) -> dict[str, Any]:
     return {"type": kind, "name": rest, "count": count}
 
 
-def _below(item: Mapping[str, Any], *path: str) -> Mapping[str, Any]:
+def below(item: Mapping[str, Any], *path: str) -> Mapping[str, Any]:
     """Return the object at a path. Raises ParseError: limits that are not in the answer are unknown."""
     for step in path:
         inner = item.get(step)

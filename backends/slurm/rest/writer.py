@@ -80,7 +80,10 @@ class RestWriter:
                     outcome.action for outcome in done if self._commands and _is_known_refusal(outcome)
                 }
                 outcomes += (outcome for outcome in done if outcome.action not in refused)
-                for_commands = [a for a in group if is_for_commands(a) or a in refused]
+                stopped, for_commands = batch.possible(
+                    [a for a in group if is_for_commands(a) or a in refused]
+                )
+                outcomes += stopped
                 outcomes += batch.done_by_commands(self._by_commands(for_commands, batch.rows))
         return outcomes
 
@@ -101,7 +104,7 @@ class RestWriter:
                 users |= there.users_of(account) | {user for name, user, _ in rows.by_key if name == account}
             here = {(row.user, fold(row.partition)) for user in users for row in rows.of_user(account, user)}
             seen = {(row.user, row.partition) for user in users for row in there.rows_of(account, user)}
-            if here - {("", "")} == seen:
+            if account in there.accounts and here - {("", "")} == seen:
                 usable.append(action)
             else:
                 outcomes.append(Outcome(action, BackendError(ELSEWHERE.format(account=account))))
@@ -277,9 +280,17 @@ class _Batch:
         kept = {key: row for key, row in self.rows.by_key.items() if key not in request.gone}
         self.rows = Rows({**kept, **{row.key: row for row in request.rows}})
 
+    def possible(self, actions: Sequence[ClusterAction]) -> tuple[list[Outcome], list[ClusterAction]]:
+        """Return outcomes for those of which something failed before, and the others."""
+        stopped = {action: error for action in actions if (error := self._failures.error_for(action))}
+        outcomes = [Outcome(action, error) for action, error in stopped.items()]
+        return outcomes, [action for action in actions if action not in stopped]
+
     def done_by_commands(self, outcomes: Sequence[Outcome]) -> Iterator[Outcome]:
+        """Take into the rows what commands have changed of them."""
         for outcome in self.noted(outcomes):
-            done = [outcome.action] if outcome.done and isinstance(outcome.action, ClusterAction) else []
+            is_of_rows = outcome.done and isinstance(outcome.action, RemovePartition | SetQos)
+            done = only(ClusterAction, [outcome.action]) if is_of_rows else []
             for request in self._builder.requests(done, self.rows):
                 self._note_done(request)
             yield outcome

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from agent.core.actions import AddMember, CreateAccount, CreateQos, SetLimits, SetQos
-from agent.core.association_actions import RemovePartition
+from agent.core.association_actions import RemovePartition, ResetQosUsage
 from agent.core.errors import BackendUnavailable
 from agent.core.model import Part
 from agent.core.periodic import DesiredSettings, ObservedSettings
@@ -49,6 +49,24 @@ def test_raw_usage_is_reset_by_sacctmgr(beside: Connect, real_slurmrestd: Slurmr
     assert reset.commands[0].endswith("where name=s_reset cluster=test set RawUsage=0")
     assert backend.executed["write"] == before + 2
     assert backend.check().problems == backend.check().warnings == ()
+
+
+def test_limits_go_on_a_qos_whose_count_is_reset_by_sacctmgr(beside: Connect) -> None:
+    backend = beside(qos_management={"enabled": True, "apply_limits_to_qos": True, "skip_qos_swap": True})
+    made = [
+        CreateAccount(account="s_qos", parent="root"),
+        CreateQos(account="s_qos"),
+        ResetQosUsage(account="s_qos"),
+        SetQos(account="s_qos", after=("normal", "s_qos"), default="s_qos"),
+        SetLimits(account="s_qos", after=(("cpu", 5),), on_qos=True),
+    ]
+    assert [outcome.error for outcome in backend.apply(made)] == [None] * 5
+    assert backend.commands([made[-1]])[0].endswith("modify qos where name=s_qos set GrpTRESMins=cpu=5")
+    account = backend.observe(TREE).accounts["s_qos"]
+    assert (account.limits, account.limits_on_qos) == ({"cpu": 5}, True)
+    # Nothing is reset where the account could not be made.
+    lost = [CreateAccount(account="s_lost", parent="s_none"), ResetQosUsage(account="s_lost")]
+    assert all("there is no account s_none" in str(outcome.error) for outcome in backend.apply(lost))
 
 
 def test_another_cluster_is_not_taken_for_the_one_of_slurmrestd(

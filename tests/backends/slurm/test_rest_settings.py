@@ -63,9 +63,13 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
     ),
     (with_access(api_version="43"), "s.rest_api.api_version", "they read like v0.0.40"),
     (
-        {**REST, "qos_management": {"enabled": True, "skip_qos_swap": True, "apply_limits_to_qos": True}},
+        {
+            **REST,
+            "slurm_bin_path": "/nonexistent",
+            "qos_management": {"enabled": True, "skip_qos_swap": True, "apply_limits_to_qos": True},
+        },
         "s.qos_management.apply_limits_to_qos",
-        "cannot reset what a QoS has counted",
+        "cannot reset what a QoS has counted, and this host has no sacctmgr",
     ),
     (with_access(timeout=0), "s.rest_api.timeout", "0"),
     (
