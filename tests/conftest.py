@@ -16,6 +16,8 @@ from typing import Any
 
 import pytest
 
+from rig.parts import SLURM_SUITES
+
 if "PYTEST_XDIST_WORKER" not in os.environ:  # workers get it from their parent
     # Root's default is a folder of the host, where a real agent may be at work.
     locks = tempfile.TemporaryDirectory(prefix="locks-")
@@ -36,13 +38,19 @@ SECONDS = "tests/seconds"
 # Of a test that was never run: more where it asks for a real part.
 UNKNOWN_S, UNKNOWN_REAL_S = 0.05, 1.0
 took: defaultdict[str, float] = defaultdict(float)
-# A start of RabbitMQ takes 6 s of processor time: one process gets all files that ask for the one of its session.
+# A start of RabbitMQ takes 6 s of processor time, and one of a newer SLURM 2 s: one process gets all files that ask for
+# the RabbitMQ of its session, and one all tests that run on the same newer SLURM.
 RABBITMQ = re.compile(r"\b(rabbitmq|broker_url): ")
 
 
+def of_one_process(root: Path, test: str) -> str:
+    """Return the name of what is run by one process of a run with several: a file, or parts of several of them."""
+    newer = [generation for generation in SLURM_SUITES if f"slurm-{generation}" in test]
+    return newer[0] if newer else of_file(root / test.partition("::")[0])
+
+
 @cache
-def of_one_process(file: Path) -> str:
-    """Return the name of what is run by one process of a run with several: a file, or several of them."""
+def of_file(file: Path) -> str:
     return RABBITMQ.pattern if RABBITMQ.search(file.read_text()) else str(file)
 
 
@@ -54,7 +62,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
     class Together(LoadFileScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            return of_one_process(config.rootpath / super()._split_scope(nodeid))
+            return of_one_process(config.rootpath, nodeid)
 
     return Together(config, log)
 
@@ -81,8 +89,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     seconds: defaultdict[str, float] = defaultdict(float)
     for item in items:
         unknown_s = UNKNOWN_REAL_S if item.get_closest_marker("real_part") else UNKNOWN_S
-        seconds[of_one_process(item.path)] += known.get(item.nodeid, unknown_s)
-    items.sort(key=lambda item: -seconds[of_one_process(item.path)])
+        seconds[of_one_process(config.rootpath, item.nodeid)] += known.get(item.nodeid, unknown_s)
+    items.sort(key=lambda item: -seconds[of_one_process(config.rootpath, item.nodeid)])
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:

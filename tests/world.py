@@ -215,7 +215,9 @@ class World(AnyWorld):
             report = self.sync()
             assert report.error is None, report.error
             assert not report.failed, report.as_json()
-        assert self.changes(report) == []
+            if not self.changes(report):
+                return
+        raise AssertionError(self.changes(report))
 
     def planned(self) -> list[str]:
         return sorted(action.render().split("  (")[0] for action in planned_members(self.site).actions)

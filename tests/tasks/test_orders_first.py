@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""An order that comes when hundreds of other tasks wait, with FULL_TESTS thousands, is the next that a worker takes:
+"""An order that comes when 300 other tasks wait, with FULL_TESTS thousands, is the next that a worker takes:
 on Redis, on RabbitMQ, and in one process. Counted by the tasks that were run before it; each of these others is counted
 by its error.
 """
@@ -23,7 +23,7 @@ from tests.scale import FULL
 from tests.tasks.emulated import EmulatedSlurm, settings, variables
 
 pytestmark = pytest.mark.real_part
-OTHERS = 3_800 if FULL else 800
+OTHERS = 3_800 if FULL else 300
 OTHER, APPROVED, ORDER_QUEUED = "events.rotate_key (", "approve order", "ORDER QUEUED"
 FILL = """
 import sys

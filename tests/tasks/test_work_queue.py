@@ -30,6 +30,7 @@ from rig.redis_server import OWN, RedisServer
 from tasks.queue import work
 from tasks.queue.stores import HostStore, MemoryStore, ProcessStore, RedisStore, Step, Store
 from tasks.queue.work import Request, WorkQueue, merged
+from tests.scale import FULL
 from tests.tasks.queue_requests import KEY, RUN
 
 pytestmark = pytest.mark.real_part
@@ -289,7 +290,7 @@ def test_no_update_of_several_processes_is_lost(place: Place) -> None:
     assert len(place.queue().changed("o")) == COUNTS * PROCESSES
 
 
-EVENTS = 300
+EVENTS = 300 if FULL else 100
 
 
 def test_nothing_is_lost_between_processes_at_full_speed(place: Place) -> None:

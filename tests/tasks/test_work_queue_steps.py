@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: MIT
-"""Every order of the steps of producers and workers of the work queue in one process, and a kill at each."""
+"""Every order of the steps of producers and workers of the work queue in one process, and a kill at each.
+
+In the short run every order that deviates less from "who has begun goes on", and every eighth of the others.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,10 @@ import pytest
 
 from tasks.queue.stores import MemoryStore
 from tasks.queue.work import Request, WorkQueue
+from tests.scale import FULL
 from tests.tasks.queue_requests import KEY, POLL, RUN
+
+STRIDE = 1 if FULL else 8
 
 
 class Killed(BaseException):
@@ -147,13 +153,19 @@ class World:
 
 
 def schedules(make: Callable[[list[int]], Steps], at_most: int) -> Iterator[Steps]:
-    """Run every schedule, each once, depth first, with so many deviations from "who has begun goes on" at most."""
+    """Run every schedule, each once, depth first, with so many deviations from "who has begun goes on" at most; of
+    those with most of them one of STRIDE.
+    """
     todo: list[list[int]] = [[]]
+    passed_over = 0
     while todo:
         plan = todo.pop()
+        is_last = sum(choice > 0 for choice in plan) == at_most
+        if is_last and (passed_over := (passed_over + 1) % STRIDE):
+            continue
         steps = make(plan)
         yield steps
-        if sum(choice > 0 for choice in plan) == at_most:
+        if is_last:
             continue
         for position in range(len(plan), len(steps.choices)):
             padding = [0] * (position - len(plan))
@@ -201,10 +213,10 @@ def explored(
 @pytest.mark.parametrize("first", [RUN, POLL], ids=["event", "poll"])
 def test_no_order_of_steps_loses_a_request_or_has_two_at_work(first: Request) -> None:
     # Besides the message that waits there is the one that the end of a task sends again.
-    assert explored(first, events=2, deviations=3, most_waiting=2) > 1_000
+    assert explored(first, events=2, deviations=3, most_waiting=2) > 1_000 // STRIDE
 
 
 @pytest.mark.parametrize("first", [RUN, POLL], ids=["event", "poll"])
 @pytest.mark.parametrize("killed", ["one", "bridge"])
 def test_no_kill_at_any_step_loses_a_request(first: Request, killed: str) -> None:
-    assert explored(first, events=1, deviations=3, kills=(killed,), most_waiting=3) > 500
+    assert explored(first, events=1, deviations=3, kills=(killed,), most_waiting=3) > 500 // STRIDE

@@ -9,8 +9,6 @@ from __future__ import annotations
 import base64
 import json
 import signal
-import subprocess
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -24,12 +22,14 @@ from agent.run.backfill import staff
 from agent.run.backfill.month import LoadOptions
 from agent.run.backfill.results import Ending, MonthOutcome
 from agent.run.backfill.runs import InProcess, Loader, Run, RunRecord
+from rig import warm_python
 from rig.celery_process import CeleryProcess, environment
 from rig.history import YEAR
 from rig.processes import tail, wait_until
 from rig.recorded_progress import RecordedProgress
 from rig.redis_server import RedisServer
 from rig.site import settings_of
+from rig.warm_python import WarmProcess
 from simulator.server.faults import Fault, FaultKind
 from tasks.queue.month_status import MonthState, MonthStatus, RunStatus
 from tasks.queue.stores import RedisStore
@@ -52,7 +52,7 @@ class Site:
         self.env = environment(Path(self.config), broker.url)
         self.redis = redis.Redis.from_url(broker.url)
         self.worker = CeleryProcess("worker", operator.folder / "worker.log", self.env)
-        self.loaders: list[subprocess.Popen[bytes]] = []
+        self.loaders: list[WarmProcess] = []
         self._is_started = False
 
     def start_worker(self) -> None:
@@ -66,14 +66,11 @@ class Site:
         self.operator.forget()
         self.redis.delete(*self.redis.keys("site-backfill:*") or ["none"])
 
-    def loader(self, *words: str) -> subprocess.Popen[bytes]:
-        with (self.operator.folder / f"loader-{len(self.loaders)}.log").open("ab") as output:
-            command = [sys.executable, "manage.py", "historical-usage", "-c", self.config, *DATES, *words]
-            loader = subprocess.Popen(
-                command, cwd=REPOSITORY, env=self.env, stdin=subprocess.DEVNULL, stdout=output, stderr=output
-            )
-        self.loaders.append(loader)
-        return loader
+    def loader(self, *words: str) -> WarmProcess:
+        log = self.operator.folder / f"loader-{len(self.loaders)}.log"
+        command = [f"{REPOSITORY}/manage.py", "historical-usage", "-c", self.config, *DATES, *words]
+        self.loaders.append(warm_python.of_commands().popen(command, log=log, env=self.env))
+        return self.loaders[-1]
 
     def load_here(self, months: Sequence[Month]) -> None:
         """Without a worker."""

@@ -60,6 +60,23 @@ def site(
     return made_site(waldur, slurm, tmp_path, command)
 
 
+@pytest.fixture
+def site_without_orders(
+    waldur: SimulatedWaldur,
+    slurm_cluster: SlurmCluster,
+    tmp_path: Path,
+    command: Command,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Site:
+    """For what is asked of Waldur: the cluster has what the last test left."""
+    monkeypatch.setenv("WALDUR_SITE_AGENT_BROKER_URL", "redis://127.0.0.1:1/0")
+    for name in ("SLURM_CONF", "PATH"):
+        monkeypatch.setenv(name, slurm_cluster.env[name])
+    site = Site(waldur, slurm_cluster, tmp_path, command, resource="", members=[])
+    site.configure()
+    return site
+
+
 def made_site(waldur: SimulatedWaldur, slurm: SlurmCluster, folder: Path, command: Command) -> Site:
     """Return a site after its first order."""
     project = waldur.seed.project_uuids[0]

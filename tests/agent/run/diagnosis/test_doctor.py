@@ -124,15 +124,17 @@ ROLES: list[tuple[list[str], str, str]] = [
 
 @pytest.mark.parametrize(("permissions", "state", "words"), ROLES)
 def test_the_rights_of_a_role_are_those_that_waldur_lists(
-    site: Site, permissions: list[str], state: str, words: str
+    site_without_orders: Site, permissions: list[str], state: str, words: str
 ) -> None:
+    site = site_without_orders
     token = site.waldur.people.add_provider_user("custom", "SITE.ROLE", permissions=permissions)
     edit(site.config, waldur_api_token=token, reporting_backend="slurm")
     rights = found(site.run("diagnostics", "--json"))["Waldur rights"]
     assert (rights["state"], rights["found"]) == (state, words)
 
 
-def test_a_manager_of_the_offering_approves_no_orders_and_a_check_says_so(site: Site) -> None:
+def test_a_manager_of_the_offering_approves_no_orders_and_a_check_says_so(site_without_orders: Site) -> None:
+    site = site_without_orders
     edit(site.config, waldur_api_token=site.waldur.token("agent-offering-manager"))
     rights = found(site.run("diagnostics", "--json"))["Waldur rights"]
     assert (rights["state"], rights["found"]) == (
@@ -149,7 +151,8 @@ def test_a_manager_of_the_offering_approves_no_orders_and_a_check_says_so(site: 
     assert "has RESOURCE.SET_BACKEND_METADATA at the offering only: not every server lets it" in said[0]
 
 
-def test_where_the_roles_cannot_be_read_no_right_is_called_good(site: Site) -> None:
+def test_where_the_roles_cannot_be_read_no_right_is_called_good(site_without_orders: Site) -> None:
+    site = site_without_orders
     token = site.waldur.people.add_provider_user("custom", "SITE.ROLE", permissions=ALL)
     edit(site.config, waldur_api_token=token)
     site.waldur.inject(Fault(path="/roles/", status=403, times=9))
@@ -179,6 +182,7 @@ def test_a_slurmctld_that_is_away_is_a_problem_of_its_own(
     monkeypatch.setenv("SLURM_CONF", str(hurried))
     site.slurm.stop_slurmctld()
     checks = found(site.run("diagnostics", "--json"))
+    site.slurm.start_slurmctld()
     away = checks["clock of slurmctld"]
     assert (away["state"], "slurmctld does not answer" in away["found"]) == ("problem", True)
     assert "no member is removed and nothing ends; the rest goes on" in away["remedy"]
@@ -242,7 +246,10 @@ AWAY = [Fault(kind=FaultKind.RESET, times=None), Fault(status=503, times=None)]
 
 
 @pytest.mark.parametrize("away", AWAY)
-def test_waldur_that_is_away_is_asked_once_for_all_checks_of_an_offering(site: Site, away: Fault) -> None:
+def test_waldur_that_is_away_is_asked_once_for_all_checks_of_an_offering(
+    site_without_orders: Site, away: Fault
+) -> None:
+    site = site_without_orders
     site.waldur.requests.reset()
     site.waldur.inject(away)
     checks = found(site.run("diagnostics", "--json"))
@@ -254,7 +261,10 @@ def test_waldur_that_is_away_is_asked_once_for_all_checks_of_an_offering(site: S
     assert checks["cluster (slurm)"]["state"] == "ok"
 
 
-def test_an_offering_that_cannot_be_read_is_asked_for_once_and_the_rest_is_looked_at(site: Site) -> None:
+def test_an_offering_that_cannot_be_read_is_asked_for_once_and_the_rest_is_looked_at(
+    site_without_orders: Site,
+) -> None:
+    site = site_without_orders
     site.waldur.requests.reset()
     site.waldur.inject(Fault(path="/marketplace-provider-offerings/", status=500, times=None))
     checks = found(site.run("diagnostics", "--json"))

@@ -149,7 +149,7 @@ class Directed(Dependents):
         return (group.first("gidNumber"), set(group.all("memberUid"))) if group else ("", set())
 
 
-def survives(world: Dependents, *, start: int, stride: int) -> int:
+def survives(world: Dependents) -> int:
     """Let a pass die everywhere. Return how many places it has."""
     members_pass(world.moment.again())
     wanted = world.state()
@@ -157,7 +157,7 @@ def survives(world: Dependents, *, start: int, stride: int) -> int:
     def then(site: Site, place: str) -> None:
         world.finished(site, wanted, place)
 
-    return killed_everywhere(world.moment, members_pass, then, start=start, stride=stride)
+    return killed_everywhere(world.moment, members_pass, then)
 
 
 def outlives(world: Dependents, stop: Callable[[], None], start: Callable[[], None]) -> None:
@@ -178,7 +178,10 @@ def outlives(world: Dependents, stop: Callable[[], None], start: Callable[[], No
     wanted, due = world.state(), set(world.backend.applied)
     failed_passes = dict.fromkeys(parts, 0)
     for part, (goes, comes) in parts.items():
-        for site, report, between in cut_off_everywhere(world.moment, Mode.MEMBERSHIP_SYNC, goes):
+        start = int(part == "Waldur")
+        for site, report, between in cut_off_everywhere(
+            world.moment, Mode.MEMBERSHIP_SYNC, goes, start=start
+        ):
             place = f"{part} {between}"
             comes()
             assert set(world.backend.applied) <= due, place

@@ -292,7 +292,7 @@ def test_a_failure_of_any_one_request_is_made_good(
     make: type[World], folders: Iterator[Path], fault: str
 ) -> None:
     struck_steps = 0
-    for skip in steps(STEPS_AT_MOST, start=list(FAULTS).index(fault) % 3):
+    for skip in steps(STEPS_AT_MOST, start=list(FAULTS).index(fault) % 3, stride=9):
         with SimulatedWaldur(make.age, scenario=SCENARIO) as waldur:
             world = make(waldur, next(folders))
             waldur.inject(Fault(skip=skip, times=1, **FAULTS[fault]))
@@ -311,7 +311,7 @@ def test_a_failure_of_any_one_request_is_made_good(
 def test_an_outage_of_the_cluster_at_any_step_is_made_good(
     make: type[World], folders: Iterator[Path], lasting: bool
 ) -> None:
-    for step in steps(STEPS_AT_MOST, start=int(lasting)):
+    for step in steps(STEPS_AT_MOST, start=2 * lasting, stride=5):
         with SimulatedWaldur(make.age, scenario=SCENARIO) as waldur:
             world = make(waldur, next(folders))
             world.may_repeat = 1
@@ -334,7 +334,7 @@ def test_an_outage_of_the_cluster_at_any_step_is_made_good(
 
 
 def test_a_kill_at_any_step_is_made_good(make: type[World], folders: Iterator[Path]) -> None:
-    for step in steps(STEPS_AT_MOST, start=1):
+    for step in steps(STEPS_AT_MOST, start=1, stride=7):
         with SimulatedWaldur(make.age, scenario=SCENARIO) as waldur:
             world = make(waldur, next(folders))
             world.may_repeat = 1

@@ -101,7 +101,7 @@ def test_names_and_groups(nameless: Nameless) -> None:
         assert (nameless.wrong(), last.held) == ([], ()), place
         assert charged(site) == nameless.charges, place
 
-    assert killed_everywhere(nameless.moment, killed, then, start=2, stride=7) > 30
+    assert killed_everywhere(nameless.moment, killed, then) > 30
 
 
 # Homes --------------------------------------------------------------------------------------------------
@@ -148,4 +148,4 @@ def test_homes_and_quotas(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
         homes = {Charge(Cost.HOMES_MADE, "", user) for user in ("ann", "bob")}
         assert charged(site) == homes | {Charge(Cost.QUOTAS_LOWERED, "", "ann")}, place
 
-    assert killed_everywhere(homed, homed.settle, then, start=2, stride=5, look=homed.look) > 8
+    assert killed_everywhere(homed, homed.settle, then, look=homed.look) > 8

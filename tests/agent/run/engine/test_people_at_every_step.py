@@ -127,7 +127,7 @@ def test_people_who_follow_waldur(
 ) -> None:
     ldap = raw(slapd, **FOLLOWED, on_posix_mismatch="adopt")
     world = Followed(waldur, tmp_path, looker, ldap, username_management_backend="ldap")
-    assert survives(world, start=1, stride=5) > 25
+    assert survives(world) > 25
     world.outlives(slapd)
 
 
@@ -195,7 +195,7 @@ def test_groups_of_projects(waldur: SimulatedWaldur, tmp_path: Path, slapd: Slap
         "parents": [{"dn": CLUSTER}],
     }
     world = Grouped(waldur, tmp_path, looker, raw(slapd, project_groups=groups))
-    assert survives(world, start=2, stride=3) > 10
+    assert survives(world) > 10
     world.outlives(slapd)
 
 
@@ -258,7 +258,7 @@ def test_people_who_are_deleted(
 ) -> None:
     ldap = raw(slapd, **FOLLOWED, on_departure=how)
     world = kind(waldur, tmp_path, looker, ldap, username_management_backend="ldap")
-    assert survives(world, start=3, stride=3) > 10
+    assert survives(world) > 10
     world.outlives(slapd)
 
 
@@ -349,5 +349,5 @@ def test_project_directories(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     scenario = Scenario(members_per_project=2, projects_per_customer=1, allocations_per_project=4)
     with SimulatedWaldur(scenario=scenario) as waldur:
         world = Housed(waldur, tmp_path, groups, node)
-        assert survives(world, start=1, stride=9) > 25
+        assert survives(world) > 25
         outlives(world, groups.go_away, groups.come_back)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import copy
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -24,7 +24,7 @@ from backends.testing.memory import MemoryBackend
 from simulator.server.waldur import SimulatedWaldur
 from simulator.world.table import Table
 from tests.agent.run.engine import kills
-from tests.scale import steps
+from tests.scale import FULL, steps
 from tests.world import client_of
 
 PLACES_AT_MOST = 200
@@ -81,28 +81,52 @@ def killed_everywhere(
     killed: Callable[[Site], object],
     then: Callable[[Site, str], object],
     *,
-    start: int = 1,
-    stride: int = 3,
     look: Callable[[Site], object] | None = None,
 ) -> int:
-    """The pass `killed` dies at each of its places, or at some; `then` is what comes after, with the place. Before
-    that the world is looked at, with all lists of modes or in the way of `look`. Returns how many places the pass has.
+    """The pass `killed` dies at each of its places, in the short run at some of each kind; `then` is what comes after,
+    with the place. Before that the world is looked at, with all lists of modes or in the way of `look`, and the pass
+    ends undisturbed. Returns how many places it has.
     """
     (look or looks)(moment.again())
-    for step in steps(PLACES_AT_MOST, start=start, stride=stride):
-        site = moment.again()
-        with kills.before(step, site.state_dir) as kill:
-            killed(site)
-        then(site, str(kill))
-        if not kill.struck:
-            return len(kill.places)
-    raise AssertionError("the pass never ended")
+    places = dying_at(kills.NEVER, moment, killed, then).places
+    assert len(places) < PLACES_AT_MOST, "the pass never ended"
+    for step in range(1, len(places) + 1) if FULL else sorted(of_each_kind(places)):
+        dying_at(step, moment, killed, then)
+    return len(places)
+
+
+def dying_at(
+    step: int, moment: Again, killed: Callable[[Site], object], then: Callable[[Site, str], object]
+) -> kills.Kill:
+    site = moment.again()
+    with kills.before(step, site.state_dir) as kill:
+        killed(site)
+    then(site, str(kill))
+    return kill
+
+
+def of_each_kind(places: Sequence[str]) -> Iterator[int]:
+    """Yield some of the places, counted from one: of each kind (a transaction, `request POST`, `LDAP modify`) one, and
+    every eighth after it. It begins with another one of each kind, and with other ones where the pass has changed.
+    """
+    kinds: dict[tuple[str, ...], list[int]] = {}
+    for step, place in enumerate(places, 1):
+        words = place.split()
+        is_told_by_two = words[0] in ("LDAP", "program") or words[:2] in (
+            ["request", "GET"],
+            ["request", "POST"],
+        )
+        kinds.setdefault(tuple(words[: 1 + is_told_by_two]), []).append(step)
+    for number, steps_of_kind in enumerate(kinds.values(), len(places)):
+        yield from steps_of_kind[number % min(len(steps_of_kind), 8) :: 8]
 
 
 def cut_off_everywhere(
-    moment: Again, mode: Mode, goes_away: Callable[[], object]
+    moment: Again, mode: Mode, goes_away: Callable[[], object], *, start: int = 0
 ) -> Iterator[tuple[Site, PassReport, str]]:
-    """Yield passes in which something goes away between two modes, with their site and the place."""
+    """Yield passes in which something goes away between two modes, in the short run from `start` on between every third
+    two, with their site and the place.
+    """
 
     class Outage(engine.Mode[None, Any]):
         key = "outage"
@@ -111,7 +135,7 @@ def cut_off_everywhere(
             goes_away()
 
     modes = passes.LISTS[mode]
-    for at in range(1, len(modes)):
+    for at in steps(len(modes), start=1 if FULL else 1 + start, stride=3):
         site = moment.again()
         with engine.passing(site, mode) as run:
             engine.walk(run, [*modes[:at], Outage, *modes[at:]])

@@ -18,7 +18,7 @@ from simulator.world.seed import Scenario
 from tests.agent.run.membership.on_slurm import OnSlurm
 from tests.world import approve
 
-pytestmark = [pytest.mark.safety, pytest.mark.every_slurm]
+pytestmark = [pytest.mark.safety, pytest.mark.every_slurm(one_of=1)]
 
 ACCOUNTS = ["a_one", "a_two", "a_three"]
 

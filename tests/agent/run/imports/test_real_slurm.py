@@ -13,7 +13,7 @@ from simulator.server.waldur import SimulatedWaldur
 from tests.agent.run.imports.test_imports import offers, project_account, request
 from tests.agent.run.membership.on_slurm import OnSlurm
 
-pytestmark = pytest.mark.every_slurm
+pytestmark = pytest.mark.every_slurm(one_of=1)
 
 
 def test_an_account_that_an_administrator_made_is_offered_with_its_limits(

@@ -29,9 +29,11 @@ READS = 3
 # Lists of a pass: orders, resources, offering users, roles, service and course accounts, limits of users.
 LISTS = 7
 FIRST_SYNC = 200 if FULL else 20
+# More resources than a page has, and people.
+MANY = 1000 if FULL else 400
 
 
-@pytest.mark.parametrize("number", [10, 100, 1000])
+@pytest.mark.parametrize("number", [10, MANY])
 def test_an_idle_pass_reads_the_cluster_once_and_pages_of_lists(tmp_path: Path, number: int) -> None:
     scenario = Scenario(
         customers=2,
@@ -110,7 +112,7 @@ def pages_of(items: int) -> int:
     return max(1, math.ceil(items / PAGE_SIZE))
 
 
-@pytest.mark.every_slurm
+@pytest.mark.every_slurm(one_of=1)
 @pytest.mark.parametrize(
     "number", [10, pytest.param(100, marks=pytest.mark.skipif(not FULL, reason="FULL_TESTS"))]
 )
@@ -132,7 +134,7 @@ def test_an_idle_pass_on_the_real_slurm_starts_few_processes_however_many_resour
     assert sum(asked.values()) == LISTS
 
 
-@pytest.mark.every_slurm
+@pytest.mark.every_slurm(one_of=1)
 def test_the_first_sync_of_many_new_members_writes_once_for_each_changed_account_at_most(
     slurm: SlurmCluster, tmp_path: Path
 ) -> None:

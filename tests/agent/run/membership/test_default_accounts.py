@@ -13,7 +13,7 @@ from rig.slurm_cluster import SlurmCluster
 from simulator.server.waldur import SimulatedWaldur
 from tests.agent.run.membership.on_slurm import OnSlurm
 
-pytestmark = pytest.mark.every_slurm
+pytestmark = pytest.mark.every_slurm(one_of=1)
 
 Make = Callable[..., OnSlurm]
 TEAM = {"ffrost5", "ggran6", "hholt7"}

@@ -12,7 +12,7 @@ from tests.agent.run.membership.on_slurm import TEAM, Make, OnSlurm, make
 
 __all__ = ["make"]
 
-pytestmark = pytest.mark.every_slurm
+pytestmark = pytest.mark.every_slurm(one_of=1)
 ASIDE = "GrpSubmitJobs=0 MaxSubmitJobs=0 fairshare=parent"
 
 

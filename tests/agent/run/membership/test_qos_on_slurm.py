@@ -88,7 +88,7 @@ def test_the_budget_is_on_the_qos_of_the_account_and_a_pause_takes_no_qos_away(
     assert slurm.ask(*qos[:-1], "format=name").split() == ["normal"]
 
 
-@pytest.mark.every_slurm
+@pytest.mark.every_slurm(one_of=1)
 def test_members_who_are_in_get_the_partitions_and_the_qos_of_now(slurm: SlurmCluster, make: Make) -> None:
     backend = {
         "qos_enforcement_enabled": True, "enforce_offering_qos": True, "enforce_offering_partitions": True,

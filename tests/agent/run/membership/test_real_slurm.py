@@ -37,7 +37,7 @@ def run_job(slurm: SlurmCluster, user: str) -> None:
     wait_until(f"{user}'s job", lambda: bool(slurm.ask(*running).strip()))
 
 
-@pytest.mark.every_slurm
+@pytest.mark.every_slurm(one_of=1)
 def test_people_come_and_go_and_keep_a_valid_default_account(make: Make) -> None:
     site = make(policy={"max_removed_percent": 100})
     site.allocate_all("one", "two")

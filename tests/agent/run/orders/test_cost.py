@@ -17,7 +17,7 @@ from rig.slurm_cluster import SlurmCluster
 from simulator.server.waldur import SimulatedWaldur
 from simulator.world.seed import Scenario
 
-pytestmark = [pytest.mark.cost, pytest.mark.every_slurm]
+pytestmark = [pytest.mark.cost, pytest.mark.every_slurm(one_of=1)]
 
 ORDERS = 10
 MEMBERS = 5

@@ -22,7 +22,7 @@ from tests.world import AnyWorld, site_in_memory
 
 pytestmark = pytest.mark.safety
 
-REQUESTS_OF_A_PASS = 40
+REQUESTS_AT_MOST = 60
 CALLS_OF_A_PASS = 14
 
 
@@ -96,8 +96,8 @@ def test_without_faults_one_pass_does_it_all(world: World) -> None:
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_failure_of_any_one_request_is_made_good(folder: Path, fault: str) -> None:
-    struck_steps = 0
-    for skip in steps(REQUESTS_OF_A_PASS, start=list(FAULTS).index(fault) % 3):
+    """In the short run every other request meets one of the faults."""
+    for skip in steps(REQUESTS_AT_MOST, start=list(FAULTS).index(fault) * 10 // len(FAULTS)):
         with SimulatedWaldur(scenario=Scenario(members_per_project=3)) as waldur:
             world = World(waldur, folder)
             waldur.inject(Fault(skip=skip, times=1, **FAULTS[fault]))
@@ -108,13 +108,12 @@ def test_a_failure_of_any_one_request_is_made_good(folder: Path, fault: str) -> 
             assert world.wrong() == [], f"request {skip}: {[o.as_json() for o in report.orders]}"
         if not struck:
             break
-        struck_steps += 1
-    assert 5 < struck_steps < REQUESTS_OF_A_PASS
+    assert 25 < skip < REQUESTS_AT_MOST - 10
 
 
 @pytest.mark.parametrize("lasting", [False, True], ids=["once", "until the next pass"])
 def test_an_outage_of_the_cluster_at_any_step_is_made_good(folder: Path, lasting: bool) -> None:
-    for step in steps(CALLS_OF_A_PASS * 2, start=int(lasting)):
+    for step in steps(CALLS_OF_A_PASS * 2, start=4 * lasting, stride=8):
         with SimulatedWaldur(scenario=Scenario(members_per_project=3)) as waldur:
             world = World(waldur, folder)
             calls = 0

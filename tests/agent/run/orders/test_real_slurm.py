@@ -13,7 +13,7 @@ from rig.site import configuration, site_of
 from rig.slurm_cluster import SlurmCluster
 from simulator.server.waldur import SimulatedWaldur
 
-pytestmark = pytest.mark.every_slurm
+pytestmark = pytest.mark.every_slurm(one_of=1)
 
 
 def test_a_create_order_becomes_an_account_with_limits_and_members(
