@@ -140,10 +140,12 @@ def of_workers() -> WarmPython:
 
 def of_commands() -> WarmPython:
     """Return the one that has what the commands of manage.py have, and what they import and make as they run."""
+    from agent.cli.commands.shared import LazyCommand
     from agent.cli.main import COMMANDS
 
+    bodies = (command.body for command in COMMANDS.values() if isinstance(command, LazyCommand))
     as_they_run = ("backends.slurm.plugin", "kombu.transport.redis", "rig.warm_python:read_a_configuration")
-    return started("tasks.events", "tasks.queue.inspection", *(m for m, _ in COMMANDS.values()), *as_they_run)
+    return started("tasks.events", "tasks.queue.inspection", *bodies, *as_they_run)
 
 
 def read_a_configuration() -> None:

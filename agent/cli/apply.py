@@ -5,9 +5,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import click
-
-from agent.cli.options import config_option, json_option, number, print_json
+from agent.cli.options import number, print_json
 from agent.cli.output import echo
 from agent.cli.settings import load_settings
 from agent.core.errors import ConfigError
@@ -18,12 +16,7 @@ from agent.run.service import log_shipping
 from agent.run.site import connect
 
 
-@click.command()
-@click.argument("file", type=click.Path(path_type=Path), metavar="FILE")
-@config_option
-@json_option
 def command(file: Path, config_file: Path | None, as_json: bool) -> int:
-    """Carry out the plan in FILE, which `plan --out` wrote. Refused when the cluster or Waldur moved since."""
     settings = load_settings(config_file)
     log_shipping.set_up(settings)
     looked_at = plan_files.read(file)

@@ -9,8 +9,8 @@ from pathlib import Path
 import click
 
 from agent.cli import full_passes
-from agent.cli.moments import DURATION, age
-from agent.cli.options import config_option, json_option, number, print_json, read_settings
+from agent.cli.moments import age
+from agent.cli.options import number, print_json, read_settings
 from agent.cli.output import echo
 from agent.config.model import Mode, Settings
 from agent.core.errors import SiteAgentError, StateError
@@ -35,16 +35,6 @@ def plan_lines(each: WaitingPlan, *, indent: str = "") -> list[str]:
     ]
 
 
-@click.command()
-@click.argument("plan_id", metavar="[PLAN-ID]", required=False)
-@config_option
-@click.option("--for", "lasts", type=DURATION, default="24h", show_default=True,
-              help="How long the approval lasts: 30m, 24h, 2d.")  # fmt: skip
-@click.option("--revoke", is_flag=True, help="Take an approval back.")
-@click.option(
-    "--all-lines", is_flag=True, help="Show every action of the plans, or of one, and approve nothing."
-)
-@json_option
 def command(
     plan_id: str | None,
     config_file: Path | None,
@@ -53,9 +43,6 @@ def command(
     all_lines: bool,
     as_json: bool,
 ) -> int:
-    """List the plans that are held, or approve one: the actions that it shows. The next pass carries out those of them
-    that are still wanted then, and nothing else.
-    """
     settings = read_settings(config_file)
     if revoke:
         if plan_id is None:

@@ -7,39 +7,13 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-import click
-
-from agent.cli.moments import MOMENT
-from agent.cli.options import (
-    config_option,
-    json_option,
-    offering_option,
-    parse_uuid,
-    print_json,
-    read_settings,
-    select_offerings,
-)
+from agent.cli.options import print_json, read_settings, select_offerings
 from agent.cli.output import echo
 from agent.core.account_names import fold
 from agent.state import journal
 from agent.state.journal import Query
 
 
-@click.command()
-@config_option
-@offering_option
-@click.option("--user", default="", help="Actions about this user.")
-@click.option("--account", default="", help="Actions about this account, or below it.")
-@click.option("--order", "order_uuid", metavar="UUID", callback=parse_uuid, help="Actions for this order.")
-@click.option(
-    "--since", type=MOMENT, help="From then on: 2026-11-21, 2026-11-21T03:00, or 2h for so long ago."
-)
-@click.option("--until", type=MOMENT, help="Until then.")
-@click.option(
-    "--all", "everything", is_flag=True, help="Of offerings, too, that the configuration does not have."
-)
-@click.option("--commands", "with_commands", is_flag=True, help="Show the commands that were run, too.")
-@json_option
 def command(
     config_file: Path | None,
     offering_uuid: str | None,
@@ -52,7 +26,6 @@ def command(
     with_commands: bool,
     as_json: bool,
 ) -> int:
-    """Show what was done, oldest first, from the journal of this head node. --json prints one object per line."""
     settings = read_settings(config_file)
     selected = frozenset(offering.uuid for offering in select_offerings(settings, offering_uuid))
     # What a person did to all offerings at once names none.

@@ -8,11 +8,9 @@ import os
 import signal
 from pathlib import Path
 
-import click
-
 from agent.bridge.instance import Instance
 from agent.bridge.service import Bridge, BridgeParts
-from agent.cli.options import BRIDGE_METRICS_PORT, LOOPBACK, config_option, parse_address
+from agent.cli.commands.shared import BRIDGE_METRICS_PORT, parse_address
 from agent.cli.output import echo
 from agent.cli.settings import load_settings
 from agent.config import environment
@@ -28,16 +26,7 @@ log = logging.getLogger(__name__)
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
-@click.command()
-@config_option
-@click.option(
-    "--metrics",
-    "address",
-    metavar="HOST:PORT",
-    help=f"Serve metrics of the bridge there, such as {LOOPBACK}:{BRIDGE_METRICS_PORT}. Default: nowhere.",
-)
 def command(config_file: Path | None, address: str | None) -> int:
-    """Listen to Waldur's events (STOMP or MQTT) for all offerings that have them, and queue tasks."""
     where = parse_address(address, BRIDGE_METRICS_PORT) if address else None
     if config_file is not None:
         os.environ[environment.CONFIG] = str(config_file.absolute())

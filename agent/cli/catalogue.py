@@ -9,8 +9,6 @@ from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
 
-import click
-
 from agent import __version__
 from agent.cli.output import echo
 from agent.config.keys import json_schema, secret_keys
@@ -25,12 +23,7 @@ CLUSTER_ROLES = ("order_processing", "membership_sync", "reporting")
 NAME_ROLES = ("username_management",)
 
 
-@click.command()
-@click.option("-o", "--output", type=click.Path(path_type=Path), metavar="FILE", help="Default: stdout.")
 def command(output: Path | None) -> int:
-    """Export the installed backends with the keys of their settings and components, as JSON. Exit code 1, and nothing
-    is written, when one of them cannot be loaded.
-    """
     plugins, errors = [], []
     for name, entry in sorted(registry.installed().items()):
         try:

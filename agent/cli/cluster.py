@@ -11,9 +11,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import click
-
-from agent.cli.options import config_option
 from agent.cli.output import echo
 from agent.cli.settings import load_settings
 from agent.config import environment
@@ -36,19 +33,7 @@ CELERY_VARIABLES = ("CELERY_BROKER_URL", "CELERY_BROKER_READ_URL", "CELERY_BROKE
 BRIDGE = ("-c", "from agent.cli.main import main; main()", "bridge")
 
 
-@click.command()
-@config_option
-@click.option(
-    "--broker",
-    type=click.Choice([EMBEDDED, SITE]),
-    help="The broker that comes with us, on a socket below state_dir, or the one that the configuration names. "
-    "Default: the latter where it names another one than the usual address.",
-)
 def command(config_file: Path | None, broker: str | None) -> int:
-    """Run broker, worker, beat and bridge of a one-machine site until it is asked to stop.
-
-    What ends is started again. At the stop the worker finishes what it has begun.
-    """
     settings = load_settings(config_file)
     chosen = broker or (EMBEDDED if settings.broker_url.reveal() == DEFAULT_BROKER_URL else SITE)
     stop_request = StopRequest()

@@ -6,20 +6,14 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-import click
-
-from agent.cli.options import config_option, json_option, print_json
+from agent.cli.options import print_json
 from agent.cli.output import echo
 from agent.config.render import plain
 from agent.host import running
 from agent.run.service import configuration, services
 
 
-@click.command()
-@config_option
-@json_option
 def command(config_file: Path | None, as_json: bool) -> int:
-    """Check the configuration file and the environment. All problems are shown at once; exit code 2 on errors."""
     loaded = configuration.checked(config_file, os.environ, strict=True)
     problems, failed = loaded.problems, loaded.settings is None
     advice = configuration.advice(loaded.settings) if loaded.settings else ()

@@ -6,8 +6,6 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import click
-
 from agent.cli.output import echo
 from agent.config.keys import json_schema
 from agent.config.schema import BackendSettingsKeys, ComponentKeys, RootKeys
@@ -17,12 +15,7 @@ from backends.base import HasComponentKeys
 from backends.usernames import registry as usernames
 
 
-@click.command()
 def command() -> int:
-    """Print a JSON Schema of the configuration, with the keys of the backends that are installed here. Editors show its
-    descriptions and mark wrong keys where the first line of a file is `# yaml-language-server: $schema=FILE`. It wants
-    plain numbers, true and false; the agent takes them in quotes too, and `config-check` finds more.
-    """
     echo(*json.dumps(configuration_schema(), indent=2).split("\n"))
     return 0
 

@@ -7,21 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import click
 from rich.table import Table
 from rich.text import Text
 
 from agent.cli.console import console
-from agent.cli.options import (
-    Outcome,
-    config_option,
-    json_option,
-    of_each,
-    offering_option,
-    print_error,
-    print_json,
-    select_offerings,
-)
+from agent.cli.options import Outcome, of_each, print_error, print_json, select_offerings
 from agent.cli.output import echo
 from agent.cli.settings import load_settings
 from agent.config.model import Offering, Settings
@@ -56,15 +46,7 @@ class MadeHomes:
         }
 
 
-@click.command()
-@config_option
-@offering_option
-@json_option
-@click.option("--homes-may-fail", is_flag=True, hidden=True, help="Exit code 0 as well when homes failed.")
 def command(config_file: Path | None, offering_uuid: str | None, as_json: bool, homes_may_fail: bool) -> int:
-    """Make missing home directories of the offering's users on this host and set their quotas. Exit code 1 when
-    something failed; users whom this host does not know wait, and are no failure.
-    """
     settings = load_settings(config_file)
     done = of_each(select_offerings(settings, offering_uuid), lambda each: _create(settings, each))
     if as_json:

@@ -10,7 +10,6 @@ import time
 from functools import partial
 from pathlib import Path
 
-import click
 from rich.console import Console
 from rich.live import Live
 from rich.table import Table
@@ -18,7 +17,7 @@ from rich.text import Text
 from rich.tree import Tree
 
 from agent.cli import console as consoles
-from agent.cli.options import json_option, print_json
+from agent.cli.options import print_json
 from agent.core.errors import SiteAgentError
 from agent.core.model import Snapshot
 from agent.host.children import Stopped, StopRequest
@@ -32,21 +31,7 @@ STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 STYLES = {"done": "green", "erred": "red", "executing": "yellow"}
 
 
-@click.command()
-@click.option("--once", is_flag=True, help="End by itself; exit code 0 only when the end state is right.")
-@json_option
-@click.option("--keep", is_flag=True, help="Keep the folder with configuration and logs.")
-@click.option(
-    "--backend",
-    type=click.Choice(list(CLUSTERS)),
-    default="slurm",
-    show_default=True,
-    help="Kind of cluster.",
-)
 def command(once: bool, as_json: bool, keep: bool, backend: str) -> int:
-    """Start a simulated Waldur with its events, a broker, an emulated cluster, bridge, worker, beat and Flower, and
-    place orders.
-    """
     stop_request = StopRequest()
     for stop in STOP_SIGNALS:
         signal.signal(stop, stop_request.make)

@@ -9,15 +9,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import click
-
-from agent.cli.options import (
-    config_option,
-    json_option,
-    number,
-    print_json,
-    select_offerings,
-)
+from agent.cli.options import number, print_json, select_offerings
 from agent.cli.output import echo
 from agent.cli.settings import load_settings
 from agent.core.periodic import LimitType
@@ -30,16 +22,6 @@ USERS_SHOWN = 10
 Line = tuple[str, str | None]
 
 
-@click.command()
-@click.argument("account_name", metavar="ACCOUNT")
-@config_option
-@click.option("--offering-uuid", "--offering", "offering_uuid", metavar="UUID",
-              help="The offering. Default: the one whose allocation_prefix the name begins with.")  # fmt: skip
-@json_option
-@click.option(
-    "-v", "--verbose", is_flag=True, help="Reasons and unit conversions too, and debug lines in the log."
-)
-@click.option("--no-color", "is_plain", is_flag=True, help="No colours, in a terminal either.")
 def command(
     account_name: str,
     config_file: Path | None,
@@ -48,9 +30,6 @@ def command(
     verbose: bool,
     is_plain: bool,
 ) -> int:
-    """Compare one account with Waldur, field by field, and print the commands that the next membership pass would run.
-    Changes nothing. Exit code 0 when all agrees.
-    """
     settings = load_settings(config_file)
     if verbose:
         logging.getLogger().setLevel(logging.DEBUG)

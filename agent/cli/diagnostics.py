@@ -5,25 +5,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import click
-
 from agent.cli import checks_text
-from agent.cli.options import (
-    config_option,
-    json_option,
-    offering_option,
-    select_offerings,
-)
+from agent.cli.options import select_offerings
 from agent.cli.settings import load_settings
 from agent.run.diagnosis import offering, probes
 
 
-@click.command()
-@config_option
-@offering_option
-@json_option
 def command(config_file: Path | None, offering_uuid: str | None, as_json: bool) -> int:
-    """Check each offering: token and rights, components, orders, clocks, SLURM. Exit code 1 when something is wrong."""
     settings = load_settings(config_file)
     listed = select_offerings(settings, offering_uuid)
     found = probes.run(probe for each in listed for probe in offering.probes(settings, each))

@@ -6,15 +6,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-import click
-
 from agent.cli import checks_text
-from agent.cli.options import (
-    config_option,
-    json_option,
-    offering_option,
-    select_offerings,
-)
+from agent.cli.options import select_offerings
 from agent.cli.settings import load_settings
 from agent.host.heartbeat import last_heartbeats
 from agent.run.diagnosis import faults, host, offering, picture, probes
@@ -23,14 +16,7 @@ from agent.run.service import configuration
 from tasks.queue import inspection
 
 
-@click.command()
-@config_option
-@offering_option
-@json_option
 def command(config_file: Path | None, offering_uuid: str | None, as_json: bool) -> int:
-    """Check everything: files, packages, broker, workers, beat, passes, and each offering as `diagnostics` does. Exit
-    code 1 when something is wrong, with what to do.
-    """
     if configuration.checked(config_file, os.environ, strict=False).settings is None:
         found = probes.run(host.without_settings(config_file, os.environ))
         return checks_text.show(found, as_json=as_json)

@@ -6,21 +6,9 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
-import click
-
 from agent.cli import plan
-from agent.cli.options import (
-    EXIT_CHANGES,
-    STEERING,
-    config_option,
-    exit_code_option,
-    json_option,
-    number,
-    offering_option,
-    print_error,
-    print_json,
-    select_offerings,
-)
+from agent.cli.commands.shared import EXIT_CHANGES
+from agent.cli.options import STEERING, number, print_error, print_json, select_offerings
 from agent.cli.output import echo
 from agent.cli.plan import OfferingPlan
 from agent.cli.settings import load_settings
@@ -28,13 +16,7 @@ from agent.config.model import Mode
 from agent.run.preview import drift
 
 
-@click.command()
-@config_option
-@offering_option
-@json_option
-@exit_code_option("something differs")
 def command(config_file: Path | None, offering_uuid: str | None, as_json: bool, exit_code: bool) -> int:
-    """Report how the cluster differs from what Waldur wants, in every mode. Reads both, changes neither."""
     settings = load_settings(config_file)
     compared = [
         (mode, plan.plan_offering(settings, offering, mode))

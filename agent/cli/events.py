@@ -14,7 +14,7 @@ from agent.bridge.dead_letters import DeadLetters
 from agent.bridge.decode import Undecodable
 from agent.bridge.dispatcher import replay
 from agent.cli.console import console
-from agent.cli.options import config_option, json_option, number, print_json, read_settings
+from agent.cli.options import number, print_json, read_settings
 from agent.cli.output import echo
 from agent.config import environment
 from agent.core.errors import ConfigError
@@ -23,23 +23,7 @@ from agent.state.dead_letters import DeadLetter
 BODY_SHOWN = 200
 
 
-@click.group()
-def command() -> None:
-    """Look at what became of Waldur's events."""
-
-
-@command.group("dead-letters")
-def dead_letters() -> None:
-    """List or replay messages that could not be understood. The bridge keeps them in its state folder;
-    where that is not the one of the configuration, name it with WALDUR_SITE_AGENT_STATE_DIR.
-    """
-
-
-@dead_letters.command("list")
-@config_option
-@json_option
 def list_command(config_file: Path | None, as_json: bool) -> int:
-    """Show the dead letters, oldest first."""
     found = DeadLetters(read_settings(config_file).state_dir).all()
     if as_json:
         document = [
@@ -66,15 +50,7 @@ def list_command(config_file: Path | None, as_json: bool) -> int:
     return 0
 
 
-@dead_letters.command("replay")
-@click.argument("ids", nargs=-1)
-@click.option("--all", "everything", is_flag=True, help="All of them.")
-@click.option("--drop", is_flag=True, help="Throw them away instead.")
-@config_option
 def replay_command(ids: tuple[str, ...], everything: bool, drop: bool, config_file: Path | None) -> int:
-    """Queue what these messages ask for, as if they came now. What can be understood is removed from the dead
-    letters. Exit code 1 when some still cannot.
-    """
     if bool(ids) == everything:
         raise click.UsageError("name the dead letters by their ids, or give --all")
     if config_file is not None:

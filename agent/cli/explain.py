@@ -5,16 +5,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import click
-
-from agent.cli.options import (
-    config_option,
-    json_option,
-    offering_option,
-    print_error,
-    print_json,
-    select_offerings,
-)
+from agent.cli.options import print_error, print_json, select_offerings
 from agent.cli.output import echo
 from agent.cli.settings import load_settings
 from agent.config.model import Mode
@@ -24,18 +15,9 @@ from agent.run.diagnosis.person import Explanation
 from agent.run.site import connect
 
 
-@click.command()
-@click.argument("user")
-@click.argument("resource_name", metavar="RESOURCE")
-@config_option
-@offering_option
-@json_option
 def command(
     user: str, resource_name: str, config_file: Path | None, offering_uuid: str | None, as_json: bool
 ) -> int:
-    """Say in one sentence why USER can, or cannot, use RESOURCE. USER is a username, e-mail or uuid; RESOURCE an
-    account, name, slug or uuid. Changes nothing. Exit code 1 when something is wrong.
-    """
     settings = load_settings(config_file)
     failed = False
     for offering in select_offerings(settings, offering_uuid):

@@ -7,43 +7,20 @@ import os
 import time
 from pathlib import Path
 
-import click
-
-from agent.cli.options import config_option, json_option, print_json
+from agent.cli.options import print_json
 from agent.cli.output import echo
 from agent.config import load
 from agent.config.environment import HEARTBEAT_PATH
 from agent.core.checks import Check, CheckState, ok, problem
 from agent.core.errors import ConfigError, SiteAgentError
 from agent.host import heartbeat
-from agent.host.heartbeat import MAX_AGE_S, Part
+from agent.host.heartbeat import Part
 from agent.run.diagnosis import faults, probes
 
 
-@click.command()
-@click.argument("parts", nargs=-1, metavar="[PART]...", type=click.Choice([part.value for part in Part]))
-@config_option
-@click.option(
-    "--max-age",
-    type=click.FloatRange(min=1),
-    default=MAX_AGE_S,
-    show_default=True,
-    metavar="SECONDS",
-    help="An older heartbeat is a failure.",
-)
-@click.option(
-    "--heartbeat-path",
-    "path",
-    metavar="FILE",
-    help="Look at this file only. Default: $WALDUR_SITE_AGENT_HEARTBEAT_PATH, which a part touches besides its own.",
-)
-@json_option
 def command(
     parts: tuple[str, ...], config_file: Path | None, max_age: float, path: str | None, as_json: bool
 ) -> int:
-    """Check whether each PART on this host (worker, beat, bridge; default: all that are here) has written a heartbeat:
-    for probes of containers. Asks neither Waldur nor the broker. Exit code 1 when one has not, or none is here.
-    """
     own_file = path or os.environ.get(HEARTBEAT_PATH, "").strip()
     if own_file and not parts:
         found = [of_file(Path(own_file), max_age)]

@@ -18,7 +18,8 @@ import click
 from marshmallow import ValidationError
 
 from agent import __version__
-from agent.cli.options import number, parse_uuid
+from agent.cli.commands.services import TOKEN, TOKEN_VARIABLE, URL_VARIABLE
+from agent.cli.options import number
 from agent.cli.output import echo
 from agent.config.field_types import api_url
 from agent.config.findings import Findings
@@ -41,44 +42,12 @@ from backends.base import FindsClusters, FoundCluster
 
 Choice = TypeVar("Choice")
 
-FILE = DEFAULT_PLACES[1]
-TOKEN = "token"  # noqa: S105  (the name of a file)
-URL_VARIABLE, TOKEN_VARIABLE = "WALDUR_API_URL", "WALDUR_API_TOKEN"
 # Of the offerings that agents serve: `Marketplace.Slurm`.
 SERVED_TYPE = "slurm"
 NEW_TOKEN = "make a new one in Waldur: profile of the agent's user, Credentials, API token"  # noqa: S105
 ADDRESS = "Is this the address of Waldur's API? It is the one of its pages with /api/ at its end"
 
 
-@click.command()
-@click.option(
-    "-c",
-    "--config",
-    "file",
-    type=click.Path(path_type=Path, dir_okay=False),
-    default=FILE,
-    show_default=True,
-    help="File to write.",
-)
-@click.option(
-    "--url", envvar=URL_VARIABLE, help=f"Address of Waldur. Default: ${URL_VARIABLE}, else asked for."
-)
-@click.option(
-    "--token-file",
-    type=click.Path(path_type=Path, dir_okay=False),
-    help=f"File with the token. Default: ${TOKEN_VARIABLE}, else asked for; it is then written into a file `{TOKEN}` "
-    "next to the configuration.",
-)
-@click.option(
-    "--offering",
-    "wanted",
-    multiple=True,
-    metavar="UUID",
-    callback=lambda context, parameter, texts: [parse_uuid(context, parameter, text) for text in texts],
-    help="Offering to serve; may be given several times. Default: the only one, else asked for.",
-)
-@click.option("--cluster", help="Cluster of this host. Default: the only one, else asked for.")
-@click.option("--force", is_flag=True, help="Replace a file that is there.")
 def command(
     file: Path,
     url: str | None,
@@ -87,11 +56,6 @@ def command(
     cluster: str | None,
     force: bool,
 ) -> int:
-    """Write a first configuration file: of the offerings that Waldur has, and the cluster that this host leads to.
-
-    What is not given is asked for, on a terminal. Changes nothing in Waldur and on the cluster. Exit code 1 where the
-    file cannot be written, or the token lacks rights.
-    """
     is_replaced = _is_replaced(file, force)
     backend, found = _cluster(cluster)
     access = _access(url, token_file)

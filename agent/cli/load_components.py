@@ -11,21 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import click
 from rich.table import Table
 from rich.text import Text
 
 from agent.cli.console import console
-from agent.cli.options import (
-    Outcome,
-    config_option,
-    json_option,
-    of_each,
-    offering_option,
-    print_error,
-    print_json,
-    select_offerings,
-)
+from agent.cli.options import Outcome, of_each, print_error, print_json, select_offerings
 from agent.cli.output import echo
 from agent.cli.settings import load_settings
 from agent.config.model import Offering
@@ -89,19 +79,9 @@ class LoadResult:
         }
 
 
-@click.command()
-@config_option
-@offering_option
-@json_option
-@click.option(
-    "--components-may-fail", is_flag=True, hidden=True, help="Exit code 0 as well when components failed."
-)
 def command(
     config_file: Path | None, offering_uuid: str | None, as_json: bool, components_may_fail: bool
 ) -> int:
-    """Create or update the offering's components in Waldur. Components that only Waldur has are left alone. In a pause
-    and in mode `observe` it only shows what it would change; exit code 1 when there is something.
-    """
     settings = load_settings(config_file)
     done = of_each(
         select_offerings(settings, offering_uuid),

@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: MIT
 """The command `manage.py` (installed: `waldur-site-cluster`): finds the sub-command, and prints its errors.
 
-Sub-commands are imported when they are called: `--help` and `--version` answer at once.
+What carries a sub-command out is imported when it is called: `--help` and Tab answer at once.
 """
 
 from __future__ import annotations
 
-import importlib
 import io
 import logging
 import os
@@ -18,6 +17,7 @@ import click
 
 from agent import __version__
 from agent.cli import arguments
+from agent.cli.commands import looks, passes, services
 from agent.cli.output import echo
 from agent.core.errors import ConfigError, SiteAgentError
 
@@ -26,95 +26,55 @@ log = logging.getLogger(__name__)
 PROGRAM = "waldur-site-cluster"
 TAKING_TOKENS = "historical-usage"
 
-COMMANDS: Mapping[str, tuple[str, str]] = {
-    "init": ("agent.cli.init", "Write a first configuration file: asks Waldur and this host."),
-    "unit-files": ("agent.cli.unit_files", "Write the systemd units of this installation into a folder."),
-    "config-check": (
-        "agent.cli.config_check",
-        "Check the configuration: every problem at once, unknown keys too.",
-    ),
-    "config-schema": (
-        "agent.cli.config_schema",
-        "Print a JSON Schema of the configuration, for editors.",
-    ),
-    "run": ("agent.cli.run", "Run one pass of a mode here and now, without a broker."),
-    "plan": ("agent.cli.plan", "Show what a pass would do; change nothing."),
-    "apply": ("agent.cli.apply", "Carry out a plan from a file, if it is still the same plan."),
-    "drift": ("agent.cli.drift", "Report how the cluster differs from what Waldur wants; change nothing."),
-    "status": ("agent.cli.status", "Show passes, stuck orders, held plans, queues and workers."),
-    "doctor": ("agent.cli.doctor", "Check host, broker, workers, beat and offerings; say what to do."),
-    "diagnose-account": (
-        "agent.cli.diagnose_account",
-        "Compare one account with Waldur, field by field; print the commands that correct it.",
-    ),
-    "explain": ("agent.cli.explain", "Say why a person can, or cannot, use an allocation."),
-    "diagnostics": ("agent.cli.diagnostics", "Check each offering: Waldur, rights, components, SLURM."),
-    "approve": ("agent.cli.approve", "List the plans that wait for a person, or approve one."),
-    "pause": ("agent.cli.pause", "Pause an offering, or end the pause."),
-    "rebuild": (
-        "agent.cli.rebuild",
-        "Make accounts again that the cluster has lost, after an approval.",
-    ),
-    "forget": (
-        "agent.cli.forget",
-        "Delete remembered facts, so that they are read again.",
-    ),
-    "audit": ("agent.cli.audit", "Show what was done to whom, why, and what came of it."),
-    "usage": ("agent.cli.usage.usage", "Show what accounts have used, as a table or a page with charts."),
-    "usage-check": (
-        "agent.cli.usage.usage_check",
-        "Count a month in every way: would bills move, and does the cluster agree?",
-    ),
-    "load-components": (
-        "agent.cli.load_components",
-        "Bring the configured components into the offerings in Waldur.",
-    ),
-    "historical-usage": (
-        "agent.cli.backfill.historical_usage",
-        "Load usage of past months into Waldur, with a staff token.",
-    ),
-    "create-homedirs": (
-        "agent.cli.create_homedirs",
-        "Make missing home directories of the offerings' users, and set their quotas.",
-    ),
-    "metrics": (
-        "agent.cli.metrics",
-        "Print or serve the metrics of passes, held plans and queues for Prometheus.",
-    ),
-    "healthz": (
-        "agent.cli.healthz",
-        "Check for probes whether worker, beat and bridge of this host are alive.",
-    ),
-    "cluster": (
-        "agent.cli.cluster",
-        "Run broker, worker, beat and bridge of a one-machine site in the foreground.",
-    ),
-    "bridge": ("agent.cli.bridge", "Listen to Waldur's events for all offerings, and queue tasks."),
-    "events": ("agent.cli.events", "Look at messages that could not be understood, and try them again."),
-    "simulate": ("agent.cli.simulate", "Run a simulated Waldur to try things against."),
-    "demo": ("agent.cli.demo", "Run the whole system on embedded parts and watch orders travel."),
+# In the order of `--help`.
+COMMANDS: Mapping[str, click.Command] = {
+    str(command.name): command
+    for command in (
+        services.init,
+        services.unit_files,
+        passes.config_check,
+        passes.config_schema,
+        passes.run,
+        passes.plan,
+        passes.apply,
+        passes.drift,
+        looks.status,
+        looks.doctor,
+        looks.diagnose_account,
+        looks.explain,
+        looks.diagnostics,
+        passes.approve,
+        passes.pause,
+        passes.rebuild,
+        passes.forget,
+        looks.audit,
+        looks.usage,
+        looks.usage_check,
+        services.load_components,
+        services.historical_usage,
+        services.create_homedirs,
+        looks.metrics,
+        looks.healthz,
+        services.cluster,
+        services.bridge,
+        passes.events,
+        services.simulate,
+        services.demo,
+    )
 }
 
 
-class LazyGroup(click.Group):
-    """Imports a sub-command when it is called."""
+class InOrder(click.Group):
+    """Lists its commands in the order in which they were added."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(COMMANDS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in COMMANDS:
-            return None
-        command = importlib.import_module(COMMANDS[cmd_name][0]).command
-        return command if isinstance(command, click.Command) else None
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, help_text) for name, (_, help_text) in COMMANDS.items()])
+        return list(self.commands)
 
 
 @click.group(
-    cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
+    cls=InOrder,
+    commands=COMMANDS,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 @click.version_option(__version__, prog_name=PROGRAM)
 def cli() -> None:

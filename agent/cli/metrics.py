@@ -14,7 +14,8 @@ from prometheus_client.exposition import generate_latest, write_to_textfile
 from prometheus_client.registry import CollectorRegistry
 
 from agent.cli import healthz
-from agent.cli.options import LOOPBACK, METRICS_PORT, config_option, parse_address, read_settings
+from agent.cli.commands.shared import METRICS_PORT, parse_address
+from agent.cli.options import read_settings
 from agent.cli.output import echo
 from agent.config.model import Settings
 from agent.core.errors import SiteAgentError
@@ -28,26 +29,7 @@ from tasks.queue import inspection
 log = logging.getLogger(__name__)
 
 
-@click.command()
-@config_option
-@click.option(
-    "--serve", is_flag=True, help="Serve them over HTTP at /metrics, and the answer of `healthz` at /healthz."
-)
-@click.option(
-    "--listen",
-    metavar="HOST:PORT",
-    default=f"{LOOPBACK}:{METRICS_PORT}",
-    show_default=True,
-    help="Where --serve listens. No password is needed: leave it on loopback, or in a network of its own.",
-)
-@click.option(
-    "--out",
-    type=click.Path(path_type=Path, dir_okay=False),
-    metavar="FILE",
-    help="Write them to a file for node_exporter's textfile collector.",
-)
 def command(config_file: Path | None, serve: bool, listen: str, out: Path | None) -> int:
-    """Print the metrics of this head node and of its queues, as Prometheus reads them."""
     if serve and out:
         raise click.UsageError("--serve and --out exclude each other")
     address = parse_address(listen, METRICS_PORT)

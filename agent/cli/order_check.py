@@ -10,21 +10,18 @@ import time
 import uuid
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
-import click
 import jinja2
 from jinja2.sandbox import SandboxedEnvironment
 
-from agent.cli.options import config_option, print_json
+from agent.cli.options import print_json
 from agent.cli.output import echo
 from agent.cli.settings import load_settings
 from agent.core.account_names import uuid_hex
 from agent.core.bounded_json import read_json
 from agent.core.errors import SiteAgentError
 
-TEMPLATES = Path(__file__).with_name("order_templates")
 UUID_FIELDS = ("uuid", "offering_uuid", "marketplace_resource_uuid", "project_uuid", "customer_uuid")
 CREATE, UPDATE, TERMINATE = "Create", "Update", "Terminate"
 
@@ -44,24 +41,7 @@ def _variable(text: str) -> tuple[str, Any]:
         return name, value
 
 
-@click.command()
-@config_option
-@click.option("--template-dir", type=click.Path(path_type=Path, file_okay=False), default=TEMPLATES,
-              help="Folder of templates. Default: those that come with the agent.")  # fmt: skip
-@click.option("--template", metavar="FILE", help="Make the order from this template.")
-@click.option("--order-file", type=click.Path(path_type=Path), help="Check the order in this file.")
-@click.option("--var", "variables", multiple=True, metavar="NAME=VALUE", help="A variable of the template.")
-@click.option("--offering-uuid", metavar="UUID", help="Default: the first offering of the configuration.")
-@click.option("--validate-only", is_flag=True, help="Check, and read no configuration.")
-@click.option("--generate-only", is_flag=True, help="Print the order, and check nothing.")
-@click.option("--dry-run", is_flag=True, help="Accepted: nothing is ever carried out.")
-@click.option("--use-real-backend", is_flag=True, help="Accepted: no backend is asked.")
-@click.option("-o", "--output", type=click.Path(path_type=Path), help="Write the order into this file.")
-@click.option("--verbose", is_flag=True, help="Show the checked fields as well.")
-@click.option("--json-output", "as_json", is_flag=True, help="Print the result as JSON.")
-@click.option("--list-templates", is_flag=True, help="List the templates.")
 def command(**given: Any) -> int:
-    """Make an order from a template and check it; carry out nothing. Exit code 1 when it is no good order."""
     if given["list_templates"]:
         folder = given["template_dir"]
         found = sorted(file.relative_to(folder).as_posix() for file in folder.rglob("*.json"))

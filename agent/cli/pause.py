@@ -5,22 +5,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import click
-
 from agent.cli import full_passes
-from agent.cli.options import config_option, read_settings, select_offerings
+from agent.cli.options import read_settings, select_offerings
 from agent.cli.output import echo
 from agent.core.errors import SiteAgentError, StateError
 from agent.state import journal, pauses
 
 
-@click.command()
-@click.argument("offering_uuid", metavar="UUID")
-@config_option
-@click.option("--off", is_flag=True, help="End the pause.")
-@click.option("--reason", default="", help="Why; `status` shows it.")
 def command(offering_uuid: str, config_file: Path | None, off: bool, reason: str) -> int:
-    """Pause an offering: its passes look and plan, and change nothing. Holds for all workers of this head node."""
     settings = read_settings(config_file)
     (offering,) = select_offerings(settings, offering_uuid)
     by = journal.operator()

@@ -10,19 +10,8 @@ from typing import Any
 
 import click
 
-from agent.cli.options import (
-    EXIT_CHANGES,
-    MODE_EPILOG,
-    config_option,
-    exit_code_option,
-    json_option,
-    mode_argument,
-    offering_option,
-    parse_uuid,
-    print_error,
-    print_json,
-    served_offerings,
-)
+from agent.cli.commands.shared import EXIT_CHANGES
+from agent.cli.options import print_error, print_json, served_offerings
 from agent.cli.output import echo
 from agent.cli.settings import load_settings
 from agent.config.model import Mode, Offering, Settings
@@ -86,17 +75,6 @@ class OfferingPlan:
             echo(*(lines if as_commands else self.lines()))
 
 
-@click.command(epilog=MODE_EPILOG)
-@mode_argument
-@config_option
-@offering_option
-@click.option("--resource", "resource_uuid", metavar="UUID", callback=parse_uuid,
-              help="This resource only; for membership_sync, with --offering where there are several.")  # fmt: skip
-@json_option
-@click.option("--commands", "as_commands", is_flag=True, help="Print the cluster commands that would be run.")
-@click.option("--out", type=click.Path(path_type=Path), metavar="FILE",
-              help="Write the plan of one offering to a file, for `apply FILE`.")  # fmt: skip
-@exit_code_option("there is something to do")
 def command(
     mode: str,
     config_file: Path | None,
@@ -107,7 +85,6 @@ def command(
     out: Path | None,
     exit_code: bool,
 ) -> int:
-    """Show what a pass of MODE would do. Reads Waldur and the cluster, changes neither."""
     if as_json and as_commands:
         raise click.UsageError("--json and --commands are two ways to print one plan: choose one.")
     settings = load_settings(config_file)

@@ -9,10 +9,7 @@ import threading
 import time
 from pathlib import Path
 
-import click
-
 from agent.cli import healthz
-from agent.cli.options import config_option
 from agent.cli.output import echo
 from agent.config import load
 from agent.config.environment import HEARTBEAT_PATH
@@ -22,29 +19,7 @@ from agent.core.errors import SiteAgentError
 from agent.run.site import client
 from agent.waldur.me import whoami
 
-READY_S = 5.0
 
-
-@click.command()
-@config_option
-@click.option(
-    "--max-age",
-    type=float,
-    default=300,
-    show_default=True,
-    metavar="SECONDS",
-    help="Of the last heartbeat.",
-)
-@click.option(
-    "--readiness-timeout", type=float, default=READY_S, show_default=True, metavar="SECONDS",
-    help="So long Waldur may take to answer.",
-)  # fmt: skip
-@click.option(
-    "--heartbeat-path",
-    metavar="FILE",
-    help="Look at this file only. Default: $WALDUR_SITE_AGENT_HEARTBEAT_PATH, else the heartbeats of all parts here.",
-)
-@click.option("--liveness-only", is_flag=True, help="Do not ask Waldur.")
 def command(
     config_file: Path | None,
     max_age: float,
@@ -52,7 +27,6 @@ def command(
     heartbeat_path: str | None,
     liveness_only: bool,
 ) -> int:
-    """Check whether the agent lives, and whether Waldur answers for one offering at least. Exit code 1 when not."""
     # As before, a file is looked at whatever the configuration says.
     file = heartbeat_path or os.environ.get(HEARTBEAT_PATH, "").strip()
     if file:

@@ -5,15 +5,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import click
-
-from agent.cli.options import (
-    config_option,
-    json_option,
-    offering_option,
-    print_json,
-    served_offerings,
-)
+from agent.cli.options import print_json, served_offerings
 from agent.cli.output import echo
 from agent.cli.run import pass_each, print_passes
 from agent.cli.settings import load_settings
@@ -25,16 +17,7 @@ from agent.run.service import log_shipping
 MODE = Mode.MEMBERSHIP_SYNC
 
 
-@click.command()
-@config_option
-@offering_option
-@json_option
 def command(config_file: Path | None, offering_uuid: str | None, as_json: bool) -> int:
-    """Make accounts again that Waldur names and the cluster has lost, after its database was emptied for example.
-
-    The first call shows the plan and writes it down; `approve` releases it, and the next call carries it out. Limits
-    and members are those that Waldur has now. What stands is left alone. Exit code 1 when something needs a look.
-    """
     settings = load_settings(config_file)
     log_shipping.set_up(settings)
     served = served_offerings(settings, offering_uuid, MODE)

@@ -8,12 +8,15 @@ home or month only is printed, with 0.
 from __future__ import annotations
 
 import argparse
-import importlib
 import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
+import click
+
 from agent.cli import arguments
+from agent.cli.commands import looks, services
+from agent.cli.commands import reference as commands
 from agent.cli.main import run
 
 MODES = ("order_process", "report", "membership_sync", "event_process")
@@ -22,14 +25,14 @@ CONFIG_ERROR = 1
 
 def site_agent() -> NoReturn:
     """`waldur_site_agent [-m MODE] [-c FILE] [--dry-run]`: one service without a broker."""
-    _run("waldur_site_agent", "agent.cli.site_agent", sys.argv[1:])
+    _run("waldur_site_agent", commands.site_agent, sys.argv[1:])
 
 
 def load_components() -> NoReturn:
     """`waldur_site_load_components [-m MODE] [-c FILE]`; options of `load-components` are understood too."""
     _as_before(
         "waldur_site_load_components",
-        "load_components",
+        services.load_components,
         "Create or update the offerings' components in Waldur, as `waldur-site-cluster load-components` does.",
         "--components-may-fail",
     )
@@ -39,7 +42,7 @@ def create_homedirs() -> NoReturn:
     """`waldur_site_create_homedirs [-m MODE] [-c FILE]`; options of `create-homedirs` are understood too."""
     _as_before(
         "waldur_site_create_homedirs",
-        "create_homedirs",
+        services.create_homedirs,
         "Make the missing home directories of the offerings' users, as `waldur-site-cluster create-homedirs` does.",
         "--homes-may-fail",
     )
@@ -49,14 +52,14 @@ def load_historical_usage() -> NoReturn:
     """`waldur_site_load_historical_usage`: options of `historical-usage`; as before, failed months end with 0."""
     arguments.blank_typed(sys.argv[1:])
     words = ["--months-may-fail", *sys.argv[1:]]
-    _run("waldur_site_load_historical_usage", "agent.cli.backfill.historical_usage", words)
+    _run("waldur_site_load_historical_usage", services.historical_usage, words)
 
 
 def sync_offering_users() -> NoReturn:
     """`waldur_sync_offering_users [-m MODE] [-c FILE]`: usernames only."""
     _as_before(
         "waldur_sync_offering_users",
-        "sync_offering_users",
+        commands.sync_offering_users,
         "Give usernames to the offerings' people who have none yet.",
     )
 
@@ -65,7 +68,7 @@ def sync_resource_limits() -> NoReturn:
     """`waldur_sync_resource_limits [-m MODE] [-c FILE]`: the cluster's limits, shown in Waldur, and nothing else."""
     _as_before(
         "waldur_sync_resource_limits",
-        "sync_resource_limits",
+        commands.sync_resource_limits,
         "Show in Waldur the limits that accounts have on the cluster; change nothing else.",
     )
 
@@ -74,44 +77,42 @@ def diagnostics() -> NoReturn:
     """`waldur_site_diagnostics [-m MODE] [-c FILE]`: checks of each offering."""
     _as_before(
         "waldur_site_diagnostics",
-        "diagnostics",
+        looks.diagnostics,
         "Check each offering, as `waldur-site-cluster diagnostics` does.",
     )
 
 
 def diagnose_slurm_account() -> NoReturn:
     """`waldur_site_diagnose_slurm_account ACCOUNT`: one account, in Waldur and on the cluster."""
-    _run("waldur_site_diagnose_slurm_account", "agent.cli.diagnose_account", sys.argv[1:])
+    _run("waldur_site_diagnose_slurm_account", looks.diagnose_account, sys.argv[1:])
 
 
 def test_order() -> NoReturn:
     """`waldur_site_test_order`: make an order from a template and check it."""
-    _run("waldur_site_test_order", "agent.cli.order_check", sys.argv[1:])
+    _run("waldur_site_test_order", commands.order_check, sys.argv[1:])
 
 
 def healthz() -> NoReturn:
     """`waldur_site_healthz`: the probes of containers."""
-    _run("waldur_site_healthz", "agent.cli.probe", sys.argv[1:])
+    _run("waldur_site_healthz", commands.probe, sys.argv[1:])
 
 
 def export_plugin_catalogue() -> NoReturn:
     """`waldur_site_export_plugin_catalogue [-o FILE]`."""
-    _run("waldur_site_export_plugin_catalogue", "agent.cli.catalogue", sys.argv[1:])
+    _run("waldur_site_export_plugin_catalogue", commands.catalogue, sys.argv[1:])
 
 
-def _as_before(script: str, module: str, description: str, *more: str) -> NoReturn:
+def _as_before(script: str, command: click.Command, description: str, *more: str) -> NoReturn:
     """Run a command with the two options that all scripts have; the mode says nothing there."""
     parser = argparse.ArgumentParser(prog=script, description=description)
     parser.add_argument("-m", "--mode", choices=MODES, help="accepted and ignored, as before")
-    command = module.replace("_", "-")
     parser.add_argument(
-        "-c", "--config-file", metavar="FILE", help=f"default: as of `waldur-site-cluster {command}`"
+        "-c", "--config-file", metavar="FILE", help=f"default: as of `waldur-site-cluster {command.name}`"
     )
     given, others = parser.parse_known_args()
     file = ["--config-file", given.config_file] if given.config_file else []
-    _run(script, f"agent.cli.{module}", [*file, *more, *others])
+    _run(script, command, [*file, *more, *others])
 
 
-def _run(script: str, module: str, words: Sequence[str]) -> NoReturn:
-    command = importlib.import_module(module).command
+def _run(script: str, command: click.Command, words: Sequence[str]) -> NoReturn:
     sys.exit(run(list(words), command, script, config_error=CONFIG_ERROR))

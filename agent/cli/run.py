@@ -11,17 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from agent.cli.console import PIPE_WIDTH, console
-from agent.cli.options import (
-    MODE_EPILOG,
-    config_option,
-    json_option,
-    mode_argument,
-    number,
-    offering_option,
-    print_error,
-    print_json,
-    served_offerings,
-)
+from agent.cli.options import number, print_error, print_json, served_offerings
 from agent.cli.output import echo
 from agent.cli.settings import load_settings
 from agent.config.model import Mode, Offering, Settings
@@ -37,18 +27,7 @@ Row = tuple[str, str, OrderResult | ResourceResult]
 Passed = list[tuple[Offering, PassReport]]
 
 
-@click.command(epilog=MODE_EPILOG)
-@mode_argument
-@click.option(
-    "--once", is_flag=True, help="Required: passes that repeat are the business of beat and the workers."
-)
-@config_option
-@offering_option
-@json_option
 def command(mode: str, once: bool, config_file: Path | None, offering_uuid: str | None, as_json: bool) -> int:
-    """Run one pass of MODE in this process, without a broker. Exit code 1 when something needs a look, 2 when
-    no offering has a backend for MODE.
-    """
     if not once:
         raise click.UsageError(
             "add --once. Passes that repeat are run by `celery -A tasks worker` and `celery -A tasks beat`."

@@ -8,42 +8,21 @@ import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-import click
-
 from agent import __version__
 from agent.cli.bridge import new_bridge
-from agent.cli.options import config_option
 from agent.cli.output import echo
 from agent.cli.plan import plan_offering
 from agent.cli.settings import load_settings
 from agent.config.model import Mode, Offering, Settings
+from agent.core.modes import Service
 from agent.host import running
 from agent.host.running import Agent
 from agent.run.service import services
-from agent.run.service.services import Service
 
 log = logging.getLogger(__name__)
 
 
-@click.command()
-@click.option(
-    "-m",
-    "--mode",
-    "modes",
-    type=click.Choice([service.value for service in Service]),
-    multiple=True,
-    default=[Service.ORDER_PROCESS.value],
-    show_default=True,
-    help="What this process does; may be given several times.",
-)
-@config_option
-@click.option("--dry-run", is_flag=True, help="Print what a pass would do now, change nothing, and end.")
 def command(modes: tuple[str, ...], config_file: Path | None, dry_run: bool) -> int:
-    """Run a service, or several, in this process until it is asked to stop, as the reference does: no broker is needed.
-
-    The passes are those of the workers. For several head nodes, retries that survive a restart and Flower use
-    `celery -A tasks worker` and `beat`, or `waldur-site-cluster cluster`.
-    """
     chosen = tuple(Service(mode) for mode in dict.fromkeys(modes))
     settings = load_settings(config_file, logs_on_stdout=not dry_run)
     if dry_run:

@@ -14,15 +14,7 @@ import click
 from agent.cli import healthz
 from agent.cli.approve import plan_lines
 from agent.cli.moments import age, until
-from agent.cli.options import (
-    config_option,
-    json_option,
-    number,
-    offering_option,
-    print_json,
-    read_settings,
-    select_offerings,
-)
+from agent.cli.options import number, print_json, read_settings, select_offerings
 from agent.cli.output import echo
 from agent.cli.pass_text import pass_text
 from agent.config.model import Mode, Settings
@@ -40,18 +32,9 @@ PASSES_SHOWN = 3
 SKIPPED_SHOWN = 3
 
 
-@click.command()
-@config_option
-@offering_option
-@json_option
-@click.option("--html", "page", type=click.Path(path_type=Path), metavar="FILE",
-              help="Write a page for a browser instead, with this month's usage against the limits.")  # fmt: skip
-@click.option("--every", "every_s", type=click.IntRange(5, 3600), metavar="SECONDS",
-              help="With --html: write it again every so often, until Ctrl-C; the browser keeps up.")  # fmt: skip
 def command(
     config_file: Path | None, offering_uuid: str | None, as_json: bool, page: Path | None, every_s: int | None
 ) -> int:
-    """Show each offering's mode, what waits for a person or for time and why, the last passes, queues and workers."""
     if every_s is not None and page is None:
         raise click.UsageError("--every is for a page: add --html FILE.")
     settings = read_settings(config_file)

@@ -5,9 +5,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import click
-
-from agent.cli.options import config_option, offering_option, offerings_with_members, print_error
+from agent.cli.options import offerings_with_members, print_error
 from agent.cli.output import echo
 from agent.cli.run import pass_each
 from agent.cli.settings import load_settings
@@ -15,13 +13,7 @@ from agent.config.model import Mode
 from agent.run import passes
 
 
-@click.command()
-@config_option
-@offering_option
 def command(config_file: Path | None, offering_uuid: str | None) -> int:
-    """Give usernames to the offerings' people who have none yet, as each membership pass does first. Exit code 1 when
-    something failed.
-    """
     settings = load_settings(config_file)
     served = offerings_with_members(settings, offering_uuid, "no names are given")
     passed = pass_each(settings, served, Mode.MEMBERSHIP_SYNC, passes.name_offering_users)

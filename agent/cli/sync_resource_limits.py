@@ -5,23 +5,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import click
-
-from agent.cli.options import config_option, offering_option, offerings_with_members
+from agent.cli.options import offerings_with_members
 from agent.cli.run import pass_each, print_passes
 from agent.cli.settings import load_settings
 from agent.config.model import Mode
 from agent.run import passes
 
 
-@click.command()
-@config_option
-@offering_option
 def command(config_file: Path | None, offering_uuid: str | None) -> int:
-    """Show in Waldur the limits that accounts have on the cluster, where those count, as each membership pass does
-    among other things. The cluster is not changed. A resource that fails is printed; exit code 1 when an offering could
-    not be read.
-    """
     settings = load_settings(config_file)
     served = offerings_with_members(settings, offering_uuid, "no limits are reported")
     passed = pass_each(settings, served, Mode.MEMBERSHIP_SYNC, passes.report_limits)

@@ -7,37 +7,14 @@ import sysconfig
 from collections.abc import Sequence
 from pathlib import Path
 
-import click
-
 from agent.cli.options import number
 from agent.cli.output import echo
 from agent.core.errors import SiteAgentError
 from agent.core.printable import shortlist
 from agent.host import shipped, unit_files
 
-OLD_NAMES = sorted(name for unit in unit_files.OLD_UNITS for name in unit.names)
 
-
-@click.command(epilog=f"NAME is one of: {', '.join(OLD_NAMES)}.")
-@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path, file_okay=False, exists=True))
-@click.argument("names", metavar="[NAME]...", nargs=-1, type=click.Choice(OLD_NAMES))
-@click.option(
-    "-c",
-    "--config",
-    "config",
-    type=click.Path(path_type=Path),
-    default=unit_files.CONFIG,
-    show_default=True,
-    help="Configuration file that the units read.",
-)
-@click.option("--legacy", is_flag=True, help="For systemd older than 247 (RHEL 7 and 8).")
-@click.option("--force", is_flag=True, help="Replace files that are there and differ.")
 def command(folder: Path, names: Sequence[str], config: Path, legacy: bool, force: bool) -> int:
-    """Write the systemd units of this installation into DIR: worker, beat, bridge, Flower, metrics and the target of
-    them all. With NAMEs, the units of waldur-site-agent and the services before it instead, which run without a broker.
-
-    Nothing is written when one of the files is there and differs; exit code 1.
-    """
     files = shipped.folder()
     systemd = files / "systemd"
     if names:

@@ -17,18 +17,11 @@ from agent.config.secret import Secret, SecretUrl
 from agent.core.account_names import NameRules
 from agent.core.homes import HomeRules
 from agent.core.model import Component
+from agent.core.modes import Mode as Mode
 from agent.core.periodic import LimitType
 from agent.core.policy import LimitsSource, PolicyRules
 from agent.core.project_directories import DirectoryRules
 from agent.core.usage import UsageSource
-
-
-class Mode(StrEnum):
-    """What the agent does for an offering; each mode may use a backend of its own."""
-
-    ORDER_PROCESS = "order_process"
-    MEMBERSHIP_SYNC = "membership_sync"
-    REPORT = "report"
 
 
 class Severity(StrEnum):

@@ -4,14 +4,19 @@
 from __future__ import annotations
 
 import ast
+import importlib
+import inspect
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 
+import click
 import pytest
 
-from agent.cli.main import COMMANDS
+from agent.cli.commands import reference
+from agent.cli.commands.shared import LazyCommand
+from agent.cli.main import COMMANDS, cli
 from agent.config import keys, schema
 from agent.config.field_types import choice
 from agent.config.findings import Findings
@@ -206,11 +211,32 @@ def test_a_key_of_the_configuration() -> None:
         assert [path for path in tellers if f'"{name}"' in sources()[path]] == [], name
 
 
-@pytest.mark.parametrize("command", COMMANDS)
-def test_a_command(command: str) -> None:
-    module, _ = COMMANDS[command]
+def lazy_commands(command: click.Command) -> Iterator[LazyCommand]:
+    """Yield a command, or those of a group."""
+    if isinstance(command, click.Group):
+        for each in command.commands.values():
+            yield from lazy_commands(each)
+    elif isinstance(command, LazyCommand):
+        yield command
+
+
+OF_THE_REFERENCE = [each for each in vars(reference).values() if isinstance(each, LazyCommand)]
+
+
+@pytest.mark.parametrize(
+    "command", [*lazy_commands(cli), *OF_THE_REFERENCE], ids=lambda command: command.body
+)
+def test_a_command(command: LazyCommand) -> None:
+    """What carries it out takes the arguments and options that are declared."""
+    module, _, function = command.body.partition(":")
     assert f"{module.replace('.', '/')}.py" in sources()
-    assert f"{command}" in (REPOSITORY / "docs/commands.md").read_text()
+    body = getattr(importlib.import_module(module), function or "command")
+    inspect.signature(body).bind(**{str(parameter.name): None for parameter in command.params})
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_page_on_commands(name: str) -> None:
+    assert f"\n## {name}\n" in (REPOSITORY / "docs/commands.md").read_text()
 
 
 def test_a_power_of_a_backend() -> None:

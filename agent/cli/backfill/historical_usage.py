@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, MutableMapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -21,11 +21,13 @@ import click
 import beat_schedule as table
 from agent.cli.backfill import staff_token
 from agent.cli.backfill.view import COMPLETE, SIGNS, ProgressView, closing, has_signs
-from agent.cli.options import config_option, json_option, print_json
+from agent.cli.options import print_json
 from agent.cli.output import echo
 from agent.cli.settings import load_settings
+from agent.config.findings import Findings
 from agent.config.model import Offering, Settings
 from agent.config.secret import Secret
+from agent.config.sources import secret_in
 from agent.core.account_names import uuid_hex
 from agent.core.errors import ConfigError, SiteAgentError
 from agent.plan.usage import history as planner
@@ -74,47 +76,7 @@ class Options:
         )
 
 
-def _hide_token(_context: click.Context, _parameter: click.Parameter, token: str) -> Secret:
-    if token:
-        staff_token.hide_typed(token)
-    return Secret(token)
-
-
-@click.command(
-    epilog=f"The staff token is taken from --user-token, --user-token-file, the variable {staff_token.VARIABLE} or the "
-    "offering's `staff_token_file`, whichever comes first; else it is asked for."
-)
-@config_option
-@click.option("-o", "--offering-uuid", "--offering", "offering_uuid", metavar="UUID",
-              help="The offering; may be omitted where the configuration has one only.")  # fmt: skip
-@click.option("-t", "--user-token", default="", is_eager=True, callback=_hide_token, metavar="TOKEN",
-              help="Token of a staff user. Others may see it in the list of processes.")  # fmt: skip
-@click.option("--user-token-file", type=click.Path(path_type=Path), metavar="FILE",
-              help="File with nothing but the token of a staff user.")  # fmt: skip
-@click.option("-s", "--start-date", required=True, metavar="YYYY-MM-DD",
-              help="A day in the first month; months are loaded whole.")  # fmt: skip
-@click.option("-e", "--end-date", required=True, metavar="YYYY-MM-DD",
-              help="A day in the last month, at most 1825 days later.")  # fmt: skip
-@click.option("--resource-backend-id", "resource_backend_ids", multiple=True, metavar="ID",
-              help="This resource only; may be given several times.")  # fmt: skip
-@click.option("--skip-user-usage", is_flag=True, help="Totals of resources only.")
-@click.option("--no-staff-check", is_flag=True, help="Do not ask Waldur whether the token is that of staff.")
-@click.option("--reconcile-stale", is_flag=True,
-              help="Set to zero what Waldur has and the cluster does not know of; allows decreases.")  # fmt: skip
-@click.option("--allow-decreases", is_flag=True,
-              help="Send figures that are less than what Waldur has; else they are held and listed.")  # fmt: skip
-@click.option("--dry-run", is_flag=True, help="Say what would be submitted; submit nothing.")
-@click.option("--local", "is_local", is_flag=True, help="Load in this process, whatever queue there is.")
-@click.option("--resume", is_flag=True, help="Go on with an earlier run of the same parameters.")
-@click.option("--delay-between-months", "delay_s", type=click.IntRange(0, 86400), default=0, metavar="SECONDS",
-              help="Wait so long after each month.")  # fmt: skip
-@json_option
-@click.option("--months-may-fail", is_flag=True, hidden=True, help="Exit code 0 as well when months failed.")
 def command(**given: Any) -> int:
-    """Load usage of past months into Waldur: totals of resources and shares of users, month by month. Safe to
-    repeat: what Waldur has already is not sent again. Exit code 1 when a month failed, or
-    when usage is held because a figure would get less.
-    """
     options = Options(**given)
     if options.resume and options.dry_run:
         raise click.UsageError("a dry run leaves nothing behind that could be resumed: choose one")
@@ -186,7 +148,7 @@ def _offering(settings: Settings, text: str | None) -> Offering:
 
 def _token(options: Options, offering: Offering, *, is_needed: bool) -> Secret | None:
     """Return the staff token; None where the workers have one that this user may not read. Raises SiteAgentError."""
-    token = staff_token.given(options.user_token, options.user_token_file, os.environ)
+    token = given_token(options.user_token, options.user_token_file, os.environ)
     if token is not None:
         return token
     if offering.staff_token_file is not None:
@@ -281,3 +243,22 @@ class Loading:
             )
         is_complete = all(outcome.ending in COMPLETE for outcome in outcomes)
         return 0 if is_complete or self.options.months_may_fail else 1
+
+
+def given_token(typed: Secret, file: Path | None, environ: MutableMapping[str, str]) -> Secret | None:
+    """Return the token that the operator gives, if any. Raises SiteAgentError for a file that has none.
+
+    The variable is taken out of the environment: commands of the cluster need not inherit it.
+    """
+    variable = environ.pop(staff_token.VARIABLE, "").strip()
+    if typed.reveal().strip():
+        return Secret(typed.reveal().strip())
+    if file is None:
+        return Secret(variable) if variable else None
+    findings = Findings()
+    token = secret_in(file, "--user-token-file", findings)
+    for problem in findings.problems:
+        echo(str(problem), err=True)
+    if token is None:
+        raise SiteAgentError("the staff token cannot be read: see above")
+    return Secret(token)

@@ -8,39 +8,15 @@ has been read (Linux: the kernel shows the memory in which a process got its arg
 from __future__ import annotations
 
 import sys
-from collections.abc import MutableMapping
-from pathlib import Path
 
 import click
 
 from agent.cli import arguments
 from agent.cli.output import echo
-from agent.config.findings import Findings
 from agent.config.secret import MASK, Secret
-from agent.config.sources import secret_in
-from agent.core.errors import SiteAgentError
 
 VARIABLE = "WALDUR_STAFF_TOKEN"
 WAYS = f"--user-token-file FILE, the variable {VARIABLE}, or `staff_token_file` of the offering in the configuration"
-
-
-def given(typed: Secret, file: Path | None, environ: MutableMapping[str, str]) -> Secret | None:
-    """Return the token that the operator gives, if any. Raises SiteAgentError for a file that has none.
-
-    The variable is taken out of the environment: commands of the cluster need not inherit it.
-    """
-    variable = environ.pop(VARIABLE, "").strip()
-    if typed.reveal().strip():
-        return Secret(typed.reveal().strip())
-    if file is None:
-        return Secret(variable) if variable else None
-    findings = Findings()
-    token = secret_in(file, "--user-token-file", findings)
-    for problem in findings.problems:
-        echo(str(problem), err=True)
-    if token is None:
-        raise SiteAgentError("the staff token cannot be read: see above")
-    return Secret(token)
 
 
 def asked() -> Secret:

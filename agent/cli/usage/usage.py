@@ -8,20 +8,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import click
-
 from agent.cli import pages
-from agent.cli.options import (
-    Outcome,
-    amount_text,
-    config_option,
-    json_option,
-    of_each,
-    offering_option,
-    print_error,
-    print_json,
-    served_offerings,
-)
+from agent.cli.options import Outcome, amount_text, of_each, print_error, print_json, served_offerings
 from agent.cli.output import echo
 from agent.cli.settings import load_settings
 from agent.cli.usage import page as usage_page
@@ -32,18 +20,7 @@ from agent.run.site import connect
 from agent.run.usage import view as usage_view
 from agent.run.usage.view import UsageView
 
-MOST_MONTHS = 36
 
-
-@click.command()
-@config_option
-@offering_option
-@click.option("--months", type=click.IntRange(1, MOST_MONTHS), default=3, show_default=True, metavar="N",
-              help="How many months, the present one included. Each costs one command of the cluster.")  # fmt: skip
-@click.option("--users", "with_users", is_flag=True, help="The users of each account, too.")
-@json_option
-@click.option("--html", "page", type=click.Path(path_type=Path), metavar="FILE",
-              help="Write a page with charts, for a browser, instead of printing a table.")  # fmt: skip
 def command(
     config_file: Path | None,
     offering_uuid: str | None,
@@ -52,9 +29,6 @@ def command(
     as_json: bool,
     page: Path | None,
 ) -> int:
-    """Show what each account has used, month by month, in Waldur's units, against its limits. Exit code 1 when the
-    cluster or Waldur did not answer.
-    """
     settings = load_settings(config_file)
     served = served_offerings(settings, offering_uuid, Mode.REPORT)
     usages = of_each(served, lambda each: usage_view.view(connect(settings, each, Mode.REPORT), months))

@@ -11,19 +11,8 @@ from typing import Any
 
 import click
 
-from agent.cli.options import (
-    EXIT_CHANGES,
-    Outcome,
-    amount_text,
-    config_option,
-    exit_code_option,
-    json_option,
-    of_each,
-    offering_option,
-    print_error,
-    print_json,
-    served_offerings,
-)
+from agent.cli.commands.shared import EXIT_CHANGES
+from agent.cli.options import Outcome, amount_text, of_each, print_error, print_json, served_offerings
 from agent.cli.settings import load_settings
 from agent.cli.usage import check_text
 from agent.config.model import Mode
@@ -34,25 +23,6 @@ from agent.run.usage import check as usage_check
 from agent.run.usage.check import Checked
 
 
-class BillingMonth(click.ParamType[Month]):
-    name = "month"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Month:
-        try:
-            return value if isinstance(value, Month) else Month.parse(str(value).strip())
-        except ValueError:
-            self.fail(f"{value!r} is no month; write it as 2026-10", param, ctx)
-
-
-@click.command()
-@config_option
-@offering_option
-@click.option(
-    "--month", type=BillingMonth(), help="This month, written 2026-10. Default: the last that has ended."
-)
-@click.option("--account", default="", help="This account only.")
-@json_option
-@exit_code_option("Waldur or sreport has other figures")
 def command(
     config_file: Path | None,
     offering_uuid: str | None,
@@ -61,9 +31,6 @@ def command(
     as_json: bool,
     exit_code: bool,
 ) -> int:
-    """Count one month in every way there is, and show what differs: as the reference did, as jobs asked for
-    (ReqTRES), as they were given (AllocTRES), by sreport, and in Waldur.
-    """
     settings = load_settings(config_file)
     served = served_offerings(settings, offering_uuid, Mode.REPORT)
     if month and month > Month.of(datetime.now(settings.timezone)):

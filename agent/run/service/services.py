@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence, Set
-from enum import StrEnum
 
 from agent.config.model import Mode, Offering, Settings
 from agent.core.events import ObjectType
+from agent.core.modes import Service
 from agent.host import running as agents
 from agent.host.running import Agent
 from agent.run.service.event_coverage import has_events, modes_by_events
@@ -27,15 +27,6 @@ MEMBERSHIP = (
     ObjectType.OFFERING_USER,
     ObjectType.OFFERING_RESOURCES_SYNC,
 )
-
-
-class Service(StrEnum):
-    """The modes of `waldur_site_agent`, each a process of its own."""
-
-    ORDER_PROCESS = "order_process"
-    REPORT = "report"
-    MEMBERSHIP_SYNC = "membership_sync"
-    EVENT_PROCESS = "event_process"
 
 
 def modes_of(offering: Offering, service: Service) -> frozenset[Mode]:

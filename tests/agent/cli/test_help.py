@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 
@@ -61,6 +62,26 @@ FIRST_LINES = {
 }
 
 
+HELP_AND_TABS = """
+import sys
+before = set(sys.modules)
+import json, os
+from agent.cli.main import cli, run
+words = json.loads(sys.argv[1])
+sys.argv[:] = ["manage.py"]
+for each in words["helps"]:
+    run(each)
+for line in words["tabs"]:
+    asked = {"COMP_WORDS": line, "COMP_CWORD": str(line.count(" ")), "_MANAGE_PY_COMPLETE": "bash_complete"}
+    os.environ.update(asked)
+    try:
+        run([])
+    except SystemExit:
+        pass
+print(*set(sys.modules) - before)
+"""
+
+
 @pytest.mark.parametrize("option", ["--help", "-h"])
 @pytest.mark.parametrize("name", FIRST_LINES)
 def test_help_of_each_command(command: Command, name: str, option: str) -> None:
@@ -110,16 +131,24 @@ def test_the_installed_program_calls_itself_by_its_name() -> None:
     assert said.out.startswith("Usage: waldur-site-cluster run [OPTIONS] MODE")
 
 
-def test_help_needs_neither_http_nor_celery() -> None:
-    """It answers at once, also where a part of the installation is broken."""
-    code = (
-        "import sys, agent.cli.main as m; m.run(['--help']);"
-        "print([n for n in ('requests', 'celery', 'rich', 'sentry_sdk', 'tornado') if n in sys.modules])"
-    )
+def test_every_help_and_tab_needs_click_and_no_other_library() -> None:
+    """They answer at once, also where a part of the installation is broken."""
+    helps = [["--help"], *([name, "--help"] for name in COMMANDS)]
+    tabs = ["manage.py ", *(f"manage.py {name} --" for name in COMMANDS), "manage.py forget "]
     done = subprocess.run(
-        [sys.executable, "-c", code], cwd=REPOSITORY, capture_output=True, text=True, check=True
-    )
-    assert done.stdout.splitlines()[-1] == "[]"
+        [sys.executable, "-c", HELP_AND_TABS, json.dumps({"helps": helps, "tabs": tabs})],
+        cwd=REPOSITORY, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert done.stdout.count("\nUsage: ") == len(helps) - 1
+    assert "plain,unreported-usage" in done.stdout
+    modules = done.stdout.splitlines()[-1].split()
+    libraries = {name.partition(".")[0] for name in modules} - sys.stdlib_module_names
+    assert libraries == {"agent", "click", "simulator"}
+    assert {"asyncio", "concurrent", "email", "http", "multiprocessing", "sqlite3", "ssl"} & set(
+        modules
+    ) == set()
+    ours = [name for name in modules if name.startswith(("agent.", "simulator."))]
+    assert len(ours) < 30, ours
 
 
 @pytest.mark.parametrize(

@@ -18,9 +18,9 @@ import beat_schedule as table
 from agent.cli.main import run
 from agent.cli.site_agent import command as site_agent
 from agent.config.model import Mode
+from agent.core.modes import Service
 from agent.host import heartbeat
 from agent.run.service import services
-from agent.run.service.services import Service
 from rig.bridge_brokers import mqtt_keys
 from rig.mosquitto import Mosquitto
 from rig.operator_process import OperatorProcess

@@ -15,7 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from agent.bridge.inbox import Inbox
 from agent.bridge.model import Gap
-from agent.cli.options import parse_address
+from agent.cli.commands.shared import parse_address
 from agent.config.model import Mode
 from agent.core.actions import AddMember, RemoveMember
 from agent.core.errors import BackendError, BackendUnavailable

@@ -177,7 +177,7 @@ def test_every_metric_of_an_outage_is_in_an_alert_or_seen() -> None:
 
 
 def test_prometheus_reads_the_ports_that_are_the_defaults() -> None:
-    from agent.cli.options import BRIDGE_METRICS_PORT, LOOPBACK, METRICS_PORT
+    from agent.cli.commands.shared import BRIDGE_METRICS_PORT, LOOPBACK, METRICS_PORT
 
     (job,) = yaml.safe_load((FOLDER / "prometheus.yml").read_text())["scrape_configs"]
     targets = job["static_configs"][0]["targets"]
