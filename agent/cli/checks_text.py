@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 from agent.cli.options import number, print_json
 from agent.cli.output import echo
@@ -18,14 +20,16 @@ COLOURS = {
 }
 
 
-def show(found: Sequence[Check], *, as_json: bool) -> int:
-    """Print the checks and return the exit code: 1 where something is a problem."""
-    is_failed = probes.failed(found)
+def show(checks: Iterable[Check], *, as_json: bool) -> int:
+    """Print each check as soon as it comes, and return the exit code: 1 where something is a problem."""
     if as_json:
+        found = list(checks)
+        is_failed = probes.failed(found)
         print_json({"ok": not is_failed, "checks": [check.as_json() for check in found]})
         return int(is_failed)
+    count = Counter[CheckState]()
     about = None
-    for check in found:
+    for check in _merged(_counted(checks, count)):
         if check.about != about:
             about = check.about
             echo(f"# {about or 'this host'}")
@@ -33,7 +37,28 @@ def show(found: Sequence[Check], *, as_json: bool) -> int:
         echo(f"{check.state:<8} {check.name}: {check.found}", fg=colour)
         if check.remedy:
             echo(f"{'':<8}   do: {check.remedy}", fg=colour)
-    count = {state: sum(check.state is state for check in found) for state in CheckState}
     problems, warnings = count[CheckState.PROBLEM], count[CheckState.WARNING]
-    echo(f"{number(len(found), 'check')}: {number(problems, 'problem')}, {number(warnings, 'warning')}")
-    return int(is_failed)
+    echo(f"{number(count.total(), 'check')}: {number(problems, 'problem')}, {number(warnings, 'warning')}")
+    return int(problems > 0)
+
+
+def _counted(checks: Iterable[Check], count: Counter[CheckState]) -> Iterator[Check]:
+    for check in checks:
+        count[check.state] += 1
+        yield check
+
+
+def _merged(checks: Iterable[Check]) -> Iterator[Check]:
+    """Yield the checks, each as soon as it comes. Of those in a row that are unknown for one reason it makes one."""
+    unknown: Check | None = None
+    for check in checks:
+        if unknown and replace(check, name=unknown.name) == unknown:
+            unknown = replace(unknown, name=f"{unknown.name}, {check.name}")
+            continue
+        if unknown:
+            yield unknown
+        unknown = check if check.state is CheckState.UNKNOWN else None
+        if not unknown:
+            yield check
+    if unknown:
+        yield unknown

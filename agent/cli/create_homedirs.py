@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from agent.cli.console import console
-from agent.cli.options import Outcome, of_each, print_error, print_json, select_offerings
+from agent.cli.options import Outcome, of_each, print_errors, print_json, select_offerings
 from agent.cli.output import echo
 from agent.cli.settings import load_settings
 from agent.config.model import Offering, Settings
@@ -56,6 +56,7 @@ def command(config_file: Path | None, offering_uuid: str | None, as_json: bool, 
     else:
         for each in done:
             _print(each)
+        print_errors((each.offering, each.error) for each in done)
     is_failed = any(each.found is None or each.found.failed for each in done)
     return 1 if is_failed and not homes_may_fail else 0
 
@@ -77,8 +78,6 @@ def _create(settings: Settings, offering: Offering) -> MadeHomes:
 def _print(outcome: Outcome[MadeHomes]) -> None:
     """Print the users who are not simply as before, the problems, and a line with counts."""
     offering, found = outcome.offering, outcome.found
-    if outcome.error is not None:
-        print_error(offering, outcome.error)
     if found is None:
         return
     report = found.report
@@ -99,8 +98,7 @@ def _print(outcome: Outcome[MadeHomes]) -> None:
         for user, result, message in sorted(rows):
             table.add_row(Text(user), Text(result, style=STYLES.get(result, "")), Text(message))
         console().print(table)
-    for problem in report.problems:
-        print_error(offering, problem)
+    print_errors((offering, problem) for problem in report.problems)
     for plan in found.held:
         echo(f"{offering.name}: plan {plan.short_id} is held: {plan.reason}; {plan.release}")
     counts = ", ".join(f"{count} {WORDS.get(word, word)}" for word, count in report.counted().items())

@@ -14,5 +14,5 @@ from agent.run.diagnosis import offering, probes
 def command(config_file: Path | None, offering_uuid: str | None, as_json: bool) -> int:
     settings = load_settings(config_file)
     listed = select_offerings(settings, offering_uuid)
-    found = probes.run(probe for each in listed for probe in offering.probes(settings, each))
-    return checks_text.show(found, as_json=as_json)
+    known: probes.Causes = {}
+    return checks_text.show(probes.run(offering.probes(settings, listed, known), known), as_json=as_json)

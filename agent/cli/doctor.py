@@ -4,11 +4,14 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from agent.cli import checks_text
 from agent.cli.options import select_offerings
 from agent.cli.settings import load_settings
+from agent.config.model import Offering, Settings
+from agent.core.checks import Check
 from agent.host.heartbeat import last_heartbeats
 from agent.run.diagnosis import faults, host, offering, picture, probes
 from agent.run.diagnosis.probes import Probe
@@ -22,8 +25,17 @@ def command(config_file: Path | None, offering_uuid: str | None, as_json: bool) 
         return checks_text.show(found, as_json=as_json)
     settings = load_settings(config_file)
     listed = select_offerings(settings, offering_uuid)
+    return checks_text.show(_look(settings, config_file, listed), as_json=as_json)
+
+
+def _look(settings: Settings, config_file: Path | None, listed: Sequence[Offering]) -> Iterator[Check]:
+    """Yield each finding as soon as it is there."""
+    known: probes.Causes = {}
+    yield from probes.run(host.probes(settings, config_file, os.environ), known)
     needless = picture.without_broker(settings)
     broker, of_broker = (needless, []) if needless else inspection.examine(settings)
+    yield from of_broker
+    yield from faults.of_broker(broker)
     state_dir = settings.state_dir
     rules = [
         Probe("heartbeats", lambda: faults.of_heartbeats(last_heartbeats(state_dir)), "look at state_dir"),
@@ -33,10 +45,4 @@ def command(config_file: Path | None, offering_uuid: str | None, as_json: bool) 
             "look at state_dir",
         ),
     ]
-    found = [
-        *probes.run(host.probes(settings, config_file, os.environ)),
-        *of_broker,
-        *faults.of_broker(broker),
-        *probes.run([*rules, *(probe for each in listed for probe in offering.probes(settings, each))]),
-    ]
-    return checks_text.show(found, as_json=as_json)
+    yield from probes.run([*rules, *offering.probes(settings, listed, known)], known)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from agent.cli import plan
 from agent.cli.commands.shared import EXIT_CHANGES
-from agent.cli.options import STEERING, number, print_error, print_json, select_offerings
+from agent.cli.options import STEERING, number, print_errors, print_json, select_offerings
 from agent.cli.output import echo
 from agent.cli.plan import OfferingPlan
 from agent.cli.settings import load_settings
@@ -34,6 +34,7 @@ def command(config_file: Path | None, offering_uuid: str | None, as_json: bool, 
     else:
         for mode, planned in compared:
             _print(mode, planned)
+        print_errors((planned.offering, planned.error) for _, planned in compared)
     if any(planned.error for _, planned in compared):
         return 1
     return EXIT_CHANGES if exit_code and any(_kinds(planned) for _, planned in compared) else 0
@@ -46,8 +47,6 @@ def _kinds(planned: OfferingPlan) -> dict[str, int]:
 
 
 def _print(mode: Mode, planned: OfferingPlan) -> None:
-    if planned.error is not None:
-        print_error(planned.offering, planned.error)
     if planned.plan is None:
         return
     kinds = _kinds(planned)

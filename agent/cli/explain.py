@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from agent.cli.options import print_error, print_json, select_offerings
+from agent.cli.options import print_errors, print_json, select_offerings
 from agent.cli.output import echo
 from agent.cli.settings import load_settings
-from agent.config.model import Mode
+from agent.config.model import Mode, Offering
 from agent.core.errors import SiteAgentError
 from agent.run.diagnosis import person
 from agent.run.diagnosis.person import Explanation
@@ -19,7 +19,7 @@ def command(
     user: str, resource_name: str, config_file: Path | None, offering_uuid: str | None, as_json: bool
 ) -> int:
     settings = load_settings(config_file)
-    failed = False
+    errors: list[tuple[Offering, SiteAgentError]] = []
     for offering in select_offerings(settings, offering_uuid):
         if not offering.backend_of(Mode.MEMBERSHIP_SYNC):
             continue
@@ -28,10 +28,10 @@ def command(
             resource = person.find_resource(site, resource_name)
             found = person.explain(site, user, resource) if resource else None
         except SiteAgentError as error:
-            print_error(offering, error)
-            failed = True
+            errors.append((offering, error))
             continue
         if found is not None:
+            print_errors(errors)
             if as_json:
                 print_json(_document(found))
                 return 0 if found.is_fine else 1
@@ -43,7 +43,8 @@ def command(
                 echo(f"    {'next pass:':<18}{line}")
             echo(found.verdict, fg="green" if found.is_fine else "red")
             return 0 if found.is_fine else 1
-    if failed:
+    if errors:
+        print_errors(errors)
         return 1
     raise SiteAgentError(
         f"no offering of the configuration with a membership_sync_backend has a resource {resource_name!r} in Waldur: "

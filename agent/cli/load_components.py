@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from agent.cli.console import console
-from agent.cli.options import Outcome, of_each, print_error, print_json, select_offerings
+from agent.cli.options import Outcome, of_each, print_errors, print_json, select_offerings
 from agent.cli.output import echo
 from agent.cli.settings import load_settings
 from agent.config.model import Offering
@@ -94,6 +94,7 @@ def command(
     else:
         for each in done:
             _print(each)
+        print_errors((each.offering, each.error) for each in done)
     is_incomplete = not components_may_fail and any(each.found and each.found.is_incomplete for each in done)
     return 1 if is_incomplete or any(each.error for each in done) else 0
 
@@ -122,8 +123,6 @@ def load(client: WaldurClient, offering: Offering, state_dir: Path) -> LoadResul
 def _print(outcome: Outcome[LoadResult]) -> None:
     """Print what was changed, or would be; of a component that was not there, what it is now."""
     name, found = outcome.offering.name, outcome.found
-    if outcome.error is not None:
-        print_error(outcome.offering, outcome.error)
     if found is None:
         return
     if not found.components:

@@ -17,7 +17,7 @@ from agent.cli.output import echo
 from agent.config import load
 from agent.config.model import Mode, Offering, Settings
 from agent.core.account_names import uuid_hex
-from agent.core.errors import ConfigError, SiteAgentError
+from agent.core.errors import ConfigError, SiteAgentError, by_cause
 from agent.core.printable import printable_json
 from agent.observability import apm, logs, sentry
 
@@ -102,9 +102,11 @@ def print_json(document: Any) -> None:
     )
 
 
-def print_error(offering: Offering, error: SiteAgentError) -> None:
-    """Print on stderr what stopped one offering; the others go on."""
-    echo(f"error: {offering.name}: {error}", fg="red", err=True)
+def print_errors(errors: Iterable[tuple[Offering, SiteAgentError | None]]) -> None:
+    """Print on stderr what stopped offerings, one line for each cause; the others went on."""
+    stopped = ((offering.name, error) for offering, error in errors if error is not None)
+    for names, error in by_cause(stopped):
+        echo(f"error: {names}: {error}", fg="red", err=True)
 
 
 def amount_text(amount: Decimal | None) -> str | None:

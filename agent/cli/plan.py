@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from agent.cli.commands.shared import EXIT_CHANGES
-from agent.cli.options import print_error, print_json, served_offerings
+from agent.cli.options import print_errors, print_json, served_offerings
 from agent.cli.output import echo
 from agent.cli.settings import load_settings
 from agent.config.model import Mode, Offering, Settings
@@ -65,9 +65,7 @@ class OfferingPlan:
         return lines
 
     def show(self, *, as_commands: bool) -> None:
-        """Print the plan, or the commands that would be run; the error on stderr."""
-        if self.error is not None:
-            print_error(self.offering, self.error)
+        """Print the plan, or the commands that would be run."""
         if self.plan is not None:
             echo(f"# {self.offering.name}")
             # A command may have several lines: what it reads.
@@ -99,6 +97,7 @@ def command(
     else:
         for each in planned:
             each.show(as_commands=as_commands)
+        print_errors((each.offering, each.error) for each in planned)
     if any(each.error for each in planned):
         return 1
     if out and planned[0].plan:

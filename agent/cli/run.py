@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from agent.cli.console import PIPE_WIDTH, console
-from agent.cli.options import number, print_error, print_json, served_offerings
+from agent.cli.options import number, print_errors, print_json, served_offerings
 from agent.cli.output import echo
 from agent.cli.settings import load_settings
 from agent.config.model import Mode, Offering, Settings
@@ -61,9 +61,8 @@ def pass_each(
 
 def print_passes(passed: Passed) -> None:
     """Print the result of each order or resource, and a line for each offering."""
-    for offering, report in passed:
+    for _, report in passed:
         if report.error is not None:
-            print_error(offering, report.error)
             continue
         is_orders = report.mode == Mode.ORDER_PROCESS
         if report.results:
@@ -78,6 +77,7 @@ def print_passes(passed: Passed) -> None:
             echo(f"{report.offering_name}: {note}")
         for problem in (*report.problems, *report.home_problems):
             echo(f"{report.offering_name}: {problem}", err=True)
+    print_errors((offering, report.error) for offering, report in passed)
 
 
 def _print_results(report: PassReport, kind: str) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from agent import __version__
 from agent.cli.bridge import new_bridge
+from agent.cli.options import print_errors
 from agent.cli.output import echo
 from agent.cli.plan import plan_offering
 from agent.cli.settings import load_settings
@@ -66,6 +67,7 @@ def _show_plan(settings: Settings, chosen: Sequence[Service]) -> int:
     ]
     for each in planned:
         each.show(as_commands=False)
+    print_errors((each.offering, each.error) for each in planned)
     for service in chosen:
         if service not in services.needed(settings):
             echo(_not_needed(settings, service), err=True)

@@ -18,6 +18,7 @@ from agent.cli.options import number, print_json, read_settings, select_offering
 from agent.cli.output import echo
 from agent.cli.pass_text import pass_text
 from agent.config.model import Mode, Settings
+from agent.core.errors import NO_ANSWER
 from agent.run.diagnosis import faults, picture
 from agent.run.diagnosis.picture import (
     BrokerStatus,
@@ -64,12 +65,19 @@ def _broker(settings: Settings) -> BrokerStatus:
 
 def lines(found: Picture) -> list[str]:
     """Return the status as people read it in a terminal."""
-    text = [line for each in found.offerings for line in _offering_lines(each)]
+    text: list[str] = []
+    away: set[str] = set()
+    for each in found.offerings:
+        said = set(away)
+        text += _offering_lines(each, said)
+        # A server that is away is the same for all: it is named once.
+        away |= {cause for cause in said if cause.startswith(NO_ANSWER)}
     here = (f"on this host: {healthz.line(each)}" for each in faults.of_parts(found))
     return [*text, *_broker_lines(found.broker), *here]
 
 
-def _offering_lines(found: OfferingStatus) -> Iterator[str]:
+def _offering_lines(found: OfferingStatus, said: set[str]) -> Iterator[str]:
+    """`said`: causes that are named already; those of this offering are added."""
     offering = found.offering
     yield f"{offering.name} ({offering.uuid})"
     yield f"  mode: {offering.policy.mode}"
@@ -82,7 +90,6 @@ def _offering_lines(found: OfferingStatus) -> Iterator[str]:
     for unreported in found.unreported:
         yield f"  {unreported_text(unreported)}"
         yield f"    put it right in Waldur, then `forget unreported-usage --offering {offering.uuid}`"
-    said: set[str] = set()
     for mode in found.modes:
         yield from _mode_lines(mode, said)
 

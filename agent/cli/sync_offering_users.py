@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from agent.cli.options import offerings_with_members, print_error
+from agent.cli.options import offerings_with_members, print_errors
 from agent.cli.output import echo
 from agent.cli.run import pass_each
 from agent.cli.settings import load_settings
@@ -19,10 +19,10 @@ def command(config_file: Path | None, offering_uuid: str | None) -> int:
     passed = pass_each(settings, served, Mode.MEMBERSHIP_SYNC, passes.name_offering_users)
     for offering, report in passed:
         if report.error is not None:
-            print_error(offering, report.error)
             continue
         echo(*(f"{offering.name}: {each.action.line()}" for each in report.outcomes if each.done))
         echo(*(f"{offering.name}: {problem}" for problem in report.problems), err=True)
         done = sum(each.done for each in report.outcomes)
         echo(f"{offering.name}: {done} changes, {len(report.outcomes) - done} failed")
+    print_errors((offering, report.error) for offering, report in passed)
     return 1 if any(report.failed for _, report in passed) else 0

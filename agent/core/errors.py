@@ -8,7 +8,7 @@ library and are chained to one of these, so that a reader of a log sees one fami
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 
 # What a command said goes into messages, logs and Waldur: a page of it, not a gigabyte.
 SAID_AT_MOST = 4000
@@ -134,6 +134,8 @@ class CommandFailed(BackendError):
         words = " / ".join(line.strip() for line in (stderr or stdout).splitlines() if line.strip())
         after = f" after {lines} line{'s' if lines > 1 else ''}" if lines else ""
         self.said = words[:SAID_AT_MOST] or ("no word why" if lines else "no output")
+        # Equal for other commands of the program that failed for the same reason.
+        self.cause = (self.argv[0], self.said)
         super().__init__(f"`{' '.join(argv)}` ended with {returncode}{after}: {self.said}")
 
 
@@ -222,12 +224,24 @@ class PassUnfinished(SiteAgentError):
 
 
 # What was asked of Waldur, before what became of it.
-_REQUEST = re.compile(r"^[A-Z]+ \S+: (?=Waldur answered|no answer)")
+# How a cause begins when a server gave no answer.
+NO_ANSWER = "no answer"
+_REQUEST = re.compile(rf"^[A-Z]+ \S+: (?=Waldur answered|{NO_ANSWER})")
 
 
 def cause_of(sentence: str) -> str:
     """Return what an error says without the request that it is about: one cause fails many requests."""
     return _REQUEST.sub("", sentence)
+
+
+def by_cause(errors: Iterable[tuple[str, SiteAgentError]]) -> Iterator[tuple[str, SiteAgentError]]:
+    """Yield for each cause the first error with it, and all names that it was met with, joined by commas."""
+    found: dict[Hashable, tuple[dict[str, None], SiteAgentError]] = {}
+    for name, error in errors:
+        cause = error.cause if isinstance(error, CommandFailed) else cause_of(str(error))
+        found.setdefault(cause, ({}, error))[0][name] = None
+    for names, error in found.values():
+        yield ", ".join(names), error
 
 
 INTERNAL = "Internal backend error. Please contact the service provider."

@@ -15,7 +15,7 @@ import warnings
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 from urllib.parse import urlencode, urlsplit
 
 from requests import PreparedRequest, Request
@@ -105,10 +105,15 @@ class HttpClient:
     """Requests to one address, `http(s)://host:port/...` or `unix:///path`; `sent` counts them by method and path
     pattern. Safe for use by several threads.
 
+    A server to which no connection could be made is tried once by each later request, of any client, until one is.
+
     `verify`: whether the server's certificate is checked, or the file of the authorities to check it with. `proxy` and
     `verify` come before the environment, whose proxies and REQUESTS_CA_BUNDLE count where nothing is said. `mask` takes
     secrets out of what a server says.
     """
+
+    # Servers, with the proxies before them, to which the last request made no connection in all its attempts.
+    _unreachable: ClassVar[set[tuple[str, str]]] = set()
 
     def __init__(  # noqa: PLR0913  each is one setting of the way to a server
         self,
@@ -131,6 +136,7 @@ class HttpClient:
         self._timeouts = timeouts
         self._bounds = bounds
         self._attempts = attempts
+        self._way = (socket or parts.netloc, proxy)
         self._mask = mask
         self._pace = Pace()
         self._backoff = Backoff(BACKOFF_S, timeouts.backoff_max_s)
@@ -177,6 +183,7 @@ class HttpClient:
         is_repeatable = is_repeatable or method == "GET"
         url = self.target(path, params)
         place = urlsplit(url).path
+        attempts = 1 if self._way in self._unreachable else self._attempts
         attempt = 0
         while True:
             attempt += 1
@@ -192,14 +199,17 @@ class HttpClient:
             except NO_ANSWER as error:
                 reason = self._mask(answers.cause(error))
                 is_again = isinstance(error, BROKEN) and (is_repeatable or _is_unsent(error))
-                if attempt >= self._attempts or not is_again:
+                if _is_unsent(error) and attempt == self._attempts:
+                    self._unreachable.add(self._way)
+                if attempt >= attempts or not is_again:
                     raise NoAnswer(
                         f"{method} {path}: no answer from {self.place}: {reason}", reason
                     ) from error
             else:
+                self._unreachable.discard(self._way)
                 reason = f"answered {answer.status}"
                 is_again = answer.status in RETRY_STATUSES and is_repeatable
-                if attempt >= self._attempts or not is_again:
+                if attempt >= attempts or not is_again:
                     return answer
                 asked_s = min(_retry_after_s(answer), self._timeouts.retry_after_max_s)
                 if asked_s or answer.status == TOO_MANY:

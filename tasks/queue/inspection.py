@@ -90,7 +90,7 @@ def examine(settings: Settings) -> tuple[BrokerStatus, list[Check]]:
             Probe("broker", lambda: _broker(connection, seen.url), BROKER_REMEDY),
             Probe("worker settings", lambda: _worker_settings(connection), "restart the workers"),
         )
-        return seen, [] if seen.problem else run(tried)
+        return seen, [] if seen.problem else list(run(tried))
 
 
 def connected(settings: Settings) -> Connection:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from agent.cli import pages
-from agent.cli.options import Outcome, amount_text, of_each, print_error, print_json, served_offerings
+from agent.cli.options import Outcome, amount_text, of_each, print_errors, print_json, served_offerings
 from agent.cli.output import echo
 from agent.cli.settings import load_settings
 from agent.cli.usage import page as usage_page
@@ -38,9 +38,10 @@ def command(
     elif page is None:
         for view in views:
             table.show(view, with_users=with_users)
+    print_errors(
+        (each.offering, each.error or (each.found.waldur if each.found else None)) for each in usages
+    )
     for each in usages:
-        if error := each.error or (each.found and each.found.waldur):
-            print_error(each.offering, error)
         if each.found and each.found.waldur:
             echo(
                 f"{each.offering.name}: without Waldur these are all accounts of the cluster, in the units of the "

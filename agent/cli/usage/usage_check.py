@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from agent.cli.commands.shared import EXIT_CHANGES
-from agent.cli.options import Outcome, amount_text, of_each, print_error, print_json, served_offerings
+from agent.cli.options import Outcome, amount_text, of_each, print_errors, print_json, served_offerings
 from agent.cli.settings import load_settings
 from agent.cli.usage import check_text
 from agent.config.model import Mode
@@ -40,9 +40,10 @@ def command(
     )
     if as_json:
         print_json({"offerings": [_document(each) for each in checks]})
+    print_errors(
+        (each.offering, each.error or (each.found.waldur if each.found else None)) for each in checks
+    )
     for each in checks:
-        if error := each.error or (each.found and each.found.waldur):
-            print_error(each.offering, error)
         if each.found and not as_json:
             check_text.show(each.found)
     if any(each.found is None or each.found.failed for each in checks):

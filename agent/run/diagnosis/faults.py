@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from agent.config.model import Mode
 from agent.core.checks import Check, CheckState, ok, problem, unknown, warning
 from agent.core.errors import cause_of
 from agent.core.periods import span
@@ -21,6 +22,9 @@ BROKER_REMEDY = (
     "start the broker (systemctl status redis; on one machine `waldur-site-cluster cluster` brings its own); check "
     "host, port, password and TLS of `broker_url`"
 )
+
+# Causes that ended passes, each with the mode and the offering in which it was met first.
+Causes = dict[str, tuple[Mode, str]]
 
 
 def of_site(found: Picture) -> Iterator[Check]:
@@ -38,8 +42,9 @@ def of_parts(found: Picture) -> Iterator[Check]:
 
 
 def of_offerings(found: Picture) -> Iterator[Check]:
+    known: Causes = {}
     for offering in found.offerings:
-        yield from _of_offering(found, offering)
+        yield from _of_offering(found, offering, known)
 
 
 def is_fault(found: Check) -> bool:
@@ -92,7 +97,7 @@ def of_broker(found: BrokerStatus) -> Iterator[Check]:
         yield ok("beat", f"runs as {', '.join(found.beats)}")
 
 
-def _of_offering(found: Picture, of: OfferingStatus) -> Iterator[Check]:
+def _of_offering(found: Picture, of: OfferingStatus, known: Causes) -> Iterator[Check]:
     name, uuid = of.offering.name, of.offering.uuid
     if of.paused:
         yield warning("pause", f"paused {of.paused}", f"`pause {uuid} --off` ends the pause", name)
@@ -108,7 +113,6 @@ def _of_offering(found: Picture, of: OfferingStatus) -> Iterator[Check]:
     for unreported in of.unreported:
         remedy = f"put it right in Waldur, then `forget unreported-usage --offering {uuid}`"
         yield problem("last usage", unreported_text(unreported), remedy, name)
-    known: dict[str, str] = {}
     for mode in of.modes:
         yield from _of_mode(name, mode, known)
     if (
@@ -117,8 +121,7 @@ def _of_offering(found: Picture, of: OfferingStatus) -> Iterator[Check]:
         yield from _of_bridge(found.broker, of)
 
 
-def _of_mode(name: str, found: ModeStatus, known: dict[str, str]) -> Iterator[Check]:
-    """`known`: the mode of this offering in which each cause was met first."""
+def _of_mode(name: str, found: ModeStatus, known: Causes) -> Iterator[Check]:
     mode, result = found.mode, found.whole.get("result")
     if found.stopped:
         yield warning(
@@ -132,8 +135,11 @@ def _of_mode(name: str, found: ModeStatus, known: dict[str, str]) -> Iterator[Ch
         yield ok("passes", f"{mode}: none has ended on this host yet", name)
     elif result != "ok":
         why = str(next(iter(found.whole.get("failures") or ()), "no reason is written down"))
-        first = known.setdefault(cause_of(why), mode)
-        said = f"{mode}: the last pass ended as `{result}`: {why if first == mode else f'as that of {first}'}"
+        first_mode, first_offering = known.setdefault(cause_of(why), (mode, name))
+        if (first_mode, first_offering) != (mode, name):
+            why = f"as that of {first_mode}"
+            why += f" of {first_offering}" if first_offering != name else ""
+        said = f"{mode}: the last pass ended as `{result}`: {why}"
         yield problem(
             "passes", said, "do what the line says; `status` shows all lines and the next try", name
         )

@@ -4,18 +4,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from math import isfinite
 from typing import Any, TypeVar, cast
 
-from agent.config.model import Mode, Offering, Settings
+from agent.config.model import Mode, Offering, Settings, WaldurAccess
 from agent.core.checks import Check, ok, problem, unknown, warning
 from agent.core.errors import WaldurAnswerError, WaldurError
 from agent.core.model import OfferingFacts, Order, Part
 from agent.core.units import targets_of
 from agent.plan.components import Change, changes
 from agent.run import site as sites
-from agent.run.diagnosis.probes import Probe, run
+from agent.run.diagnosis.probes import Causes, Probe, run
 from agent.run.site import Site
 from agent.state.store import stamp
 from agent.waldur import me, offerings, orders
@@ -27,7 +28,8 @@ from backends.base import ClusterChecks, Scope
 T = TypeVar("T")
 
 # No answer, a token that is refused, and a proxy before a Waldur that is away: other requests would meet the same.
-OF_ALL_REQUESTS = (None, 401, 502, 503, 504)
+UNAUTHORISED = 401
+OF_ALL_REQUESTS = (None, UNAUTHORISED, 502, 503, 504)
 # What a mode cannot do without, and what other work of the agent needs: docs/rights.md.
 NEEDED = {
     Mode.ORDER_PROCESS: ("ORDER.APPROVE", "RESOURCE.SET_BACKEND_ID"),
@@ -58,35 +60,61 @@ PLUGIN = (
 
 
 class _InWaldur:
-    """What the checks of an offering read in Waldur. Each thing is asked for once, whether it can be read or not."""
+    """What the checks of an offering read in Waldur. Each thing is asked for once, whether it can be read or not.
 
-    def __init__(self, client: WaldurClient) -> None:
-        self._client = client
+    `away`: servers, or logins there, that no offering can be read from, each with its error.
+    """
+
+    def __init__(
+        self, offering: Offering, listed: Sequence[Offering], away: dict[WaldurAccess, WaldurError]
+    ) -> None:
+        self._client = sites.client(offering, "diagnostics")
+        self._access, self._away = offering.access, away
+        self._listed = listed
         self._found: dict[Callable[[WaldurClient], Any], Any] = {}
-        self._error_of_all: WaldurError | None = None
 
     def ask(self, read: Callable[[WaldurClient], T]) -> T:
         """Return what a function of agent.waldur reads. Raises WaldurError, the same one again instead of sending
         anything where Waldur is away or refuses the token.
         """
-        found = self._found.get(read, self._error_of_all)
+        found = self._found.get(read) or self._away.get(self._access) or self._away.get(_server(self._access))
         if found is None:
             try:
                 found = read(self._client)
             except WaldurError as error:
                 found = error
                 if error.status in OF_ALL_REQUESTS and not isinstance(error, WaldurAnswerError):
-                    self._error_of_all = error
+                    found = self._away_for_all(error)
             self._found[read] = found
         if isinstance(found, WaldurError):
             raise found
         return cast(T, found)
 
+    def _away_for_all(self, error: WaldurError) -> WaldurError:
+        """Return the error, with the names of the offerings that it concerns where they are several."""
+        part = (lambda access: access) if error.status == UNAUTHORISED else _server
+        names = [each.name for each in self._listed if part(each.access) == part(self._access)]
+        if len(names) > 1:
+            said = f"{error} (concerns {', '.join(names)})"
+            error = WaldurError(said, method=error.method, path=error.path, status=error.status)
+        self._away[part(self._access)] = error
+        return error
 
-def probes(settings: Settings, offering: Offering) -> Iterator[Probe]:
-    """Yield the checks of an offering. None depends on another."""
+
+def _server(access: WaldurAccess) -> WaldurAccess:
+    """Return the way to Waldur without its login."""
+    return replace(access, token=None, oidc=None)
+
+
+def probes(settings: Settings, listed: Sequence[Offering], known: Causes) -> Iterator[Probe]:
+    """Yield the checks of each offering. None depends on another. `known`: see `probes.run`."""
+    away: dict[WaldurAccess, WaldurError] = {}
+    for offering in listed:
+        yield from _probes(settings, offering, _InWaldur(offering, listed, away), known)
+
+
+def _probes(settings: Settings, offering: Offering, waldur: _InWaldur, known: Causes) -> Iterator[Probe]:
     about = offering.name
-    waldur = _InWaldur(sites.client(offering, "diagnostics"))
     yield Probe("Waldur token", lambda: _token(waldur.ask(me.account)), NETWORK, about)
     yield Probe("Waldur rights", lambda: _rights(waldur, offering), NETWORK, about)
     yield Probe("offering", lambda: _offering(waldur.ask(offerings.facts)), NETWORK, about)
@@ -96,7 +124,7 @@ def probes(settings: Settings, offering: Offering) -> Iterator[Probe]:
     # A backend that serves several modes is looked at once.
     modes = {backend: mode for mode in reversed(Mode) if (backend := offering.backend_of(mode))}
     for backend, mode in sorted(modes.items()):
-        yield from _of_backend(settings, offering, mode, f"cluster ({backend})")
+        yield from _of_backend(settings, offering, mode, f"cluster ({backend})", known)
 
 
 def skew(name: str, whose: str, there: datetime, here: datetime) -> Check:
@@ -245,7 +273,9 @@ def _waldur_clock(there: datetime | None) -> Iterator[Check]:
     )
 
 
-def _of_backend(settings: Settings, offering: Offering, mode: Mode, name: str) -> Iterator[Probe]:
+def _of_backend(
+    settings: Settings, offering: Offering, mode: Mode, name: str, known: Causes
+) -> Iterator[Probe]:
     made: list[Site] = []
 
     def health() -> Iterator[Check]:
@@ -257,15 +287,15 @@ def _of_backend(settings: Settings, offering: Offering, mode: Mode, name: str) -
     yield Probe(name, health, remedy, about)
     # Without a site the check above has reported why.
     yield Probe("TRES", lambda: _tres(made[0]) if made else (), remedy, about)
-    yield Probe(name, lambda: _details(made[0]) if made else (), remedy, about)
+    yield Probe(name, lambda: _details(made[0], known) if made else (), remedy, about)
 
 
-def _details(site: Site) -> list[Check]:
+def _details(site: Site, known: Causes) -> Iterable[Check]:
     """Return what the backend's own checks find, each on its own."""
     if not isinstance(site.backend, ClusterChecks):
         return []
-    looks = site.backend.checks().items()
-    return run(Probe(name, _of_cluster(name, look), CLUSTER) for name, look in looks)
+    looks, about = site.backend.checks().items(), site.offering.name
+    return run((Probe(name, _of_cluster(name, look), CLUSTER, about) for name, look in looks), known)
 
 
 def _of_cluster(name: str, look: Callable[[], Check | datetime]) -> Callable[[], Iterable[Check]]:

@@ -13,6 +13,7 @@ from agent.core.errors import (
     WaldurAnswerError,
     WaldurError,
     WaldurLacks,
+    by_cause,
 )
 
 STATUSES = [
@@ -93,3 +94,15 @@ def test_a_long_answer_does_not_become_a_long_message() -> None:
     error = CommandFailed(["sacctmgr"], returncode=1, stdout="x\n" * 100_000, stderr="")
     assert len(str(error)) < 5000
     assert len(str(ParseError("sacctmgr", "y" * 100_000, "too long"))) < 500
+
+
+def test_errors_of_one_cause_stand_once_with_all_names() -> None:
+    def away(path: str) -> WaldurError:
+        return WaldurError(f"GET {path}/: no answer from https://w/: refused", method="GET", path=path)
+
+    denied = CommandFailed(["sacctmgr", "show"], returncode=1, stdout="", stderr="denied")
+    again = CommandFailed(["sacctmgr", "list"], returncode=1, stdout="", stderr="denied")
+    errors: list[tuple[str, SiteAgentError]] = [
+        ("A", away("orders")), ("B", denied), ("C", away("users")), ("A", away("users")), ("C", again),
+    ]  # fmt: skip
+    assert list(by_cause(errors)) == [("A, C", errors[0][1]), ("B, C", denied)]

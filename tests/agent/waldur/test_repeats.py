@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import logging
+import socket
+import threading
 import time
 from types import SimpleNamespace
 
@@ -101,7 +103,8 @@ def test_attempts_are_counted(waldur: SimulatedWaldur, attempts: int) -> None:
 @pytest.mark.parametrize("method", ["GET", "POST"])
 def test_a_server_that_refuses_connections_is_waited_for(waits: list[float], method: str) -> None:
     """Longer each time: one that restarts refuses for seconds. What was never sent may be sent again."""
-    client = client_at("http://127.0.0.1:1/api/", attempts=5, timeouts=Timeouts(backoff_max_s=1.5))
+    port = {"GET": 1, "POST": 2}[method]  # another server: one that has refused all attempts is tried once
+    client = client_at(f"http://127.0.0.1:{port}/api/", attempts=5, timeouts=Timeouts(backoff_max_s=1.5))
     with pytest.raises(WaldurError, match="Connection refused"):
         client.get("x/") if method == "GET" else client.post("x/")
     assert client.sent.total() == 5
@@ -216,3 +219,29 @@ def test_a_post_without_an_answer_is_not_sent_again(stand_in: StartStandIn) -> N
     with pytest.raises(WaldurError):
         client.post("marketplace-orders/1/approve_by_provider/")
     assert len(server.asked) == 2
+
+
+def test_a_server_that_no_connection_reaches_is_asked_once_by_all_clients_until_it_answers() -> None:
+    """Each offering has a client: the log of a dead address is not as long as the list of offerings."""
+
+    def attempts(url: str) -> int:
+        client = client_at(url, attempts=4)
+        with pytest.raises(WaldurError, match="no answer"):
+            client.get("users/me/")
+        return client.sent.total()
+
+    def answer(listening: socket.socket) -> None:
+        with listening, listening.accept()[0] as connection:
+            connection.recv(65536)
+            connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}")
+
+    kept = socket.socket()
+    kept.bind(("127.0.0.1", 0))  # not listening yet: connections are refused
+    url = f"http://127.0.0.1:{kept.getsockname()[1]}/api/"
+    assert [attempts(url) for _ in range(3)] == [4, 1, 1]
+    kept.listen()
+    answering = threading.Thread(target=answer, args=[kept])
+    answering.start()
+    assert client_at(url, attempts=4).get("users/me/") == {}
+    answering.join()
+    assert attempts(url) == 4

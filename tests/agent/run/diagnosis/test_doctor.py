@@ -232,8 +232,8 @@ def test_a_token_that_is_refused_is_reported_once_for_an_offering(site: Site) ->
         ["problem", "Waldur token"],
     ]
     assert "the last pass ended as `ended by an error`: as that of order_process" in said.out
-    for name in ("Waldur rights", "offering", "components", "orders", "clock of Waldur"):
-        assert f"unknown  {name}: not looked at: as for Waldur token" in said.out
+    names = "Waldur rights, offering, components, orders, clock of Waldur"
+    assert f"unknown  {names}: not looked at: as for Waldur token" in said.out
     status = site.run("status").out.splitlines()
     assert sum("Waldur answered 401" in line for line in status) == 1
     (order,) = [line for line in status if line.startswith("  order_process: ended by an error")]
@@ -246,13 +246,27 @@ AWAY = [Fault(kind=FaultKind.RESET, times=None), Fault(status=503, times=None)]
 
 
 @pytest.mark.parametrize("away", AWAY)
-def test_waldur_that_is_away_is_asked_once_for_all_checks_of_an_offering(
+def test_waldur_that_is_away_is_asked_once_for_all_offerings_and_is_one_problem(
     site_without_orders: Site, away: Fault
 ) -> None:
     site = site_without_orders
+    another = "f" * 32
+    path = Path(site.config)
+    tree = yaml.safe_load(path.read_text())
+    first = tree["offerings"][0]
+    settings = {**first["backend_settings"], "allocation_prefix": "other_"}
+    more = {"name": "Another", "waldur_offering_uuid": another, "backend_settings": settings}
+    tree["offerings"].append(first | more)
+    path.write_text(yaml.safe_dump(tree))
     site.waldur.requests.reset()
     site.waldur.inject(away)
-    checks = found(site.run("diagnostics", "--json"))
+    said = site.run("diagnostics", "--json")
+    (problem,) = [each for each in said.document()["checks"] if each["state"] == "problem"]
+    assert problem["check"] == "Waldur token"
+    assert problem["found"].endswith(f"(concerns {first['name']}, Another)")
+    of_another = [each for each in said.document()["checks"] if each["offering"] == "Another"]
+    assert of_another[0]["found"] == f"not looked at: as for Waldur token of {first['name']}"
+    checks = {each["check"]: each for each in said.document()["checks"] if each["offering"] == first["name"]}
     # Each request is sent 4 times.
     assert site.waldur.requests.counts() == {"GET users/me/": 4}
     assert checks["Waldur token"]["state"] == "problem"
