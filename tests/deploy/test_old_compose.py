@@ -19,7 +19,7 @@ import yaml
 from click import Context
 from jsonschema import Draft7Validator
 
-from agent.cli.site_agent import command as site_agent
+from agent.cli.commands.reference import site_agent
 from agent.config.legacy_env import DIRECTIONS
 from rig.operator_process import OperatorProcess
 from rig.processes import wait_until

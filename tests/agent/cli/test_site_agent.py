@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 import beat_schedule as table
+from agent.cli.commands.reference import site_agent
 from agent.cli.main import run
-from agent.cli.site_agent import command as site_agent
 from agent.config.model import Mode
 from agent.core.modes import Service
 from agent.host import heartbeat

@@ -12,7 +12,7 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from agent.cli import catalogue, config_check
+from agent.cli.commands import passes, reference
 from agent.cli.config_schema import configuration_schema
 from agent.config.load import LoadResult
 from agent.config.model import OrderHookSettings
@@ -92,7 +92,7 @@ def loaded(
 
 def test_config_check_prints_none(site: Site) -> None:
     assert loaded(site, SECRETS).problems == ()
-    printed = CliRunner().invoke(config_check.command, ["-c", str(site.file), "--json"]).output
+    printed = CliRunner().invoke(passes.config_check, ["-c", str(site.file), "--json"]).output
     (offering,) = json.loads(printed)["settings"]["offerings"]
     assert offering["backend_settings"] == {
         "door_code": "***", "riddle": "***", "safe": "***", "gate": {"place": "north", "knock": "***"},
@@ -133,7 +133,7 @@ def test_a_wrong_value_is_masked(site: Site, key: str) -> None:
 
 
 def test_forms_and_editors_are_told() -> None:
-    plugins = json.loads(CliRunner().invoke(catalogue.command).output)["plugins"]
+    plugins = json.loads(CliRunner().invoke(reference.catalogue).output)["plugins"]
     (mine,) = (each for each in plugins if each["name"] == "odd" and "reporting" in each["roles"])
     assert mine["secret_settings"] == PLACES
     assert sorted(write_only(mine["settings_schema"])) == PLACES

@@ -16,7 +16,7 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from agent.cli import catalogue, config_check
+from agent.cli.commands import passes, reference
 from agent.cli.config_schema import configuration_schema
 from agent.config.keys import table
 from agent.config.load import LoadResult
@@ -119,7 +119,7 @@ def test_it_is_checked(site: Site) -> None:
         "backend_components.cpu.disc": "unknown key 'disc'; did you mean 'disk'?",
     }
     assert found["backend_components.cpu.copies"].stopped_modes == {Mode.REPORT}
-    printed = CliRunner().invoke(config_check.command, ["-c", str(site.file), "--json"]).output
+    printed = CliRunner().invoke(passes.config_check, ["-c", str(site.file), "--json"]).output
     document = json.loads(printed)
     severities = {
         each["path"].removeprefix("offerings[0]."): each["severity"] for each in document["problems"]
@@ -161,7 +161,7 @@ def test_editors_know_it() -> None:
 
 
 def test_the_catalogue_has_it() -> None:
-    plugins = json.loads(CliRunner().invoke(catalogue.command).output)["plugins"]
+    plugins = json.loads(CliRunner().invoke(reference.catalogue).output)["plugins"]
     (mine,) = (each for each in plugins if each["name"] == "odd" and "reporting" in each["roles"])
     assert mine["settings_schema"]["properties"]["motto"]["default"] == "none"
     assert {"door_code", "command_prefix"} <= set(mine["secret_settings"])
