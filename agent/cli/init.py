@@ -310,14 +310,11 @@ def _place(path: Path, text: str, *, is_new: bool) -> None:
 
 def _lacking(settings: Settings) -> list[str]:
     """Return what the token lacks of the rights that the agent needs, a sentence each."""
-    named = [
-        probe
-        for each in settings.offerings
-        for probe in checks.probes(settings, each)
-        if probe.name == "Waldur rights"
-    ]
+    known: probes.Causes = {}
+    looks = checks.probes(settings, settings.offerings, known)
+    found = probes.run((each for each in looks if each.name == "Waldur rights"), known)
     return [
         f"{check.about}: {check.found}: {check.remedy}"
-        for check in probes.run(named)
+        for check in found
         if check.state is CheckState.PROBLEM
     ]

