@@ -95,7 +95,7 @@ def unit_files() -> None:
     """
 
 
-def _hide_token(_context: click.Context, _parameter: click.Parameter, token: str) -> Secret:
+def hide_token(_context: click.Context, _parameter: click.Parameter, token: str) -> Secret:
     if token:
         staff_token.hide_typed(token)
     return Secret(token)
@@ -128,7 +128,7 @@ def load_components() -> None:
 @config_option
 @click.option("-o", "--offering-uuid", "--offering", "offering_uuid", metavar="UUID",
               help="The offering; may be omitted where the configuration has one only.")  # fmt: skip
-@click.option("-t", "--user-token", default="", is_eager=True, callback=_hide_token, metavar="TOKEN",
+@click.option("-t", "--user-token", default="", is_eager=True, callback=hide_token, metavar="TOKEN",
               help="Token of a staff user. Others may see it in the list of processes.")  # fmt: skip
 @click.option("--user-token-file", type=click.Path(path_type=Path), metavar="FILE",
               help="File with nothing but the token of a staff user.")  # fmt: skip

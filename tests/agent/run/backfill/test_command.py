@@ -13,9 +13,9 @@ from pathlib import Path
 import click
 import pytest
 
-from agent.cli.backfill.historical_usage import Options, _hide_token
-from agent.cli.backfill.historical_usage import command as historical_usage
+from agent.cli.backfill.historical_usage import Options
 from agent.cli.backfill.view import ProgressView, has_signs
+from agent.cli.commands.services import hide_token, historical_usage
 from agent.core.periods import Month
 from agent.run.backfill.results import Ending, Line, Mark, MonthOutcome
 from rig.history import YEAR
@@ -109,7 +109,7 @@ def test_a_failed_month_is_listed_with_its_reason(
 
 
 def test_no_option_shows_the_token() -> None:
-    given = _hide_token(click.Context(historical_usage), historical_usage.params[0], "0123456789abcdef")
+    given = hide_token(click.Context(historical_usage), historical_usage.params[0], "0123456789abcdef")
     fields = {field.name: None for field in dataclasses.fields(Options)}
     options = Options(**{**fields, "user_token": given})
     assert options.user_token.reveal() == "0123456789abcdef"
