@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
 """The everyday work of `large` on each generation of SLURM, side by side, beside bare commands; and all tests of the
-suites of which `make test` runs a part on newer ones. SLURM_GENERATION chooses one of them.
+suites of which `make test` runs a part on newer ones. SLURM_GENERATION chooses one of them, OTHERS sizes (0,10000).
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -29,17 +30,26 @@ def run(parts: Parts) -> Iterator[str]:
     found: dict[str, dict[str, str]] = {}
     for generation in _generations():
         with _cluster(parts, generation) as slurm:
-            for others in OTHERS:
+            for others in _sizes():
+                started_s = time.monotonic()
+                column = f"{generation}, {others:,}"
                 for figure in large.figures(replace(parts, slurm=slurm), others, OURS):
-                    column = f"{generation}, {others:,}"
-                    longest = f", {figure.longest_s:.1f}" if figure.longest_s else ""
-                    found.setdefault(figure.what, {})[column] = f"{figure.seconds:.1f}{longest}"
+                    if figure.bare_s:
+                        ratio = f"{figure.seconds:.1f} / {figure.bare_s:.1f} = {figure.seconds / figure.bare_s:.2f}"
+                        longest = f"; {figure.longest_s:.1f}" if figure.longest_s else ""
+                        found.setdefault(figure.what, {})[column] = f"{ratio}{longest}"
                     yield f"{column} others: {figure.what}: {figure.more or f'{figure.seconds:.2f} s'}"
+                yield f"{column} others: measured in {time.monotonic() - started_s:.0f} s"
     columns = list(dict.fromkeys(column for row in found.values() for column in row))
-    yield f"| seconds, of the longest write (SLURM, others) | {' | '.join(columns)} |"
+    yield f"| seconds of passes / of bare commands; longest write (SLURM, others) | {' | '.join(columns)} |"
     yield "|---" * (len(columns) + 1) + "|"
     for what, row in found.items():
         yield f"| {what} | {' | '.join(row.get(column, '-') for column in columns)} |"
+
+
+def _sizes() -> tuple[int, ...]:
+    chosen = os.environ.get("OTHERS", "")
+    return tuple(map(int, chosen.split(","))) if chosen else OTHERS
 
 
 def run_suites(_: Parts) -> Iterator[str]:
