@@ -12,7 +12,7 @@ from pathlib import Path
 
 from rich.console import Console
 from rich.live import Live
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 from rich.tree import Tree
 
@@ -98,7 +98,9 @@ def _watch(demo: Demo, console: Console) -> None:
 
 
 def _table(demo: Demo) -> Table:
-    table = Table("order", "state in Waldur", "account", "seconds", title="Orders", title_justify="left")
+    # Folded: a name that is cut off cannot be looked for.
+    names = (Column(name, overflow="fold") for name in ("order", "state in Waldur", "account", "seconds"))
+    table = Table(*names, title="Orders", title_justify="left")
     for name, state, account, seconds in demo.rows():
         table.add_row(name, f"[{STYLES.get(state, 'cyan')}]{state}[/]", account, seconds)
     return table
