@@ -46,7 +46,7 @@ class Day:
         self._demo = demo
         self._resources = [demo.waldur.order(uuid).resource_uuid for uuid in demo.orders]
         self._leaver = ""
-        # The id of the plan that waits.
+        # The short id of the plan that waits.
         self.held = ""
         self.pages: dict[str, Path] = {}
         self.seconds: dict[str, float] = {}
@@ -107,7 +107,7 @@ class Day:
             f"audit --account {account}   # who changed it, when and why",
         ]
         return [
-            *([f"approve {self.held}         # let the two allocations end"] if self.held else []),
+            *([f"approve {self.held}   # let the two allocations end"] if self.held else []),
             *commands,
         ]
 
@@ -167,7 +167,7 @@ class Day:
     def _plan_is_held(self) -> bool:
         settings = load.require(self._demo.config, self._demo.environment)
         waiting = waiting_plans(settings.state_dir, settings.offerings)
-        self.held = waiting[0].plan.id if waiting else ""
+        self.held = waiting[0].plan.short_id if waiting else ""
         return bool(self.held)
 
     def _held_summary(self) -> str:
