@@ -206,7 +206,7 @@ def _usage_source(
 
 
 def _access(values: OfferingKeys, path: str, *, defaults: OfferingDefaults, sources: Sources) -> WaldurAccess:
-    """Return the way to Waldur. A static token wins over OIDC, as in the reference; half of OIDC is no way."""
+    """Return the way to Waldur. A static token wins over OIDC, as in the reference; an incomplete OIDC is not used."""
     if not values.verify_ssl:
         sources.findings.warn(
             key_path(path, "verify_ssl"),

@@ -12,7 +12,7 @@ from typing import Any
 
 from agent.core.bounded_json import TOO_DEEP, read_json
 
-# Takes secrets out of a text, before it is cut: half a token is one too.
+# Takes secrets out of a text, before it is cut: part of a token is still secret.
 Mask = Callable[[str], str]
 
 DETAIL_LENGTH = 1000
@@ -46,11 +46,11 @@ class Answer:
     def document(self) -> Any:
         """Return the JSON. Raises ValueError where there is none, TooMuchJson where it is too deep for Python.
 
-        One odd value spoils no other: numbers that are none, or have no end, are their text; half a letter is U+FFFD;
+        An odd value changes no other: NaN and infinite numbers become text, half a surrogate pair becomes U+FFFD,
         what is nested too deeply is TOO_DEEP.
         """
         text = self.content.decode(json.detect_encoding(self.content), "replace")
-        # Nothing here can write half a letter.
+        # Half a surrogate pair cannot be encoded.
         if r"\ud" in text or r"\uD" in text:
             text = _ESCAPED.sub(lambda found: r"\ufffd" if found[1] else found[0], text)
         return read_json(

@@ -242,7 +242,7 @@ def _limits(record: Json) -> Json:
 
 
 def _maps(record: Json, key: str, what: str) -> list[Json]:
-    """A list of objects, empty where it is missing or null; half of it would pass for the whole."""
+    """A list of objects, empty where it is missing or null; a part of it is never returned as the whole."""
     value = record.get(key)
     if value is None:
         return []

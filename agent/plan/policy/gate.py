@@ -5,7 +5,8 @@ actions of one pass -> refused (mode, ownership, protection; `rules`)
                     -> held (too much at once or in too short a time, a limit cut, less usage), each plan under an
                        id that a person may approve
                     -> allowed, in their order, with what they cost people
-Nothing is left half: `dependencies` says what falls together. The same actions have the same plan id in every pass.
+An action that needs a held or refused one is held or refused with it (`dependencies`). The same actions have the same
+plan id in every pass.
 """
 
 from __future__ import annotations
