@@ -164,7 +164,9 @@ def what_it_proposes_works(said: str) -> None:
         )
 
 
-@pytest.mark.parametrize("parts", [(), PARTS], ids=["at its start", "with all parts"])
+@pytest.mark.parametrize(
+    "parts", [(), *([PARTS] if FULL else [])], ids=lambda parts: "with all parts" if parts else "at its start"
+)
 def test_sigterm_leaves_nothing_behind(tmp_path: Path, parts: tuple[str, ...]) -> None:
     with demo(tmp_path, "--once") as running:
         running.said("starting the simulated Waldur")
