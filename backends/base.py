@@ -370,6 +370,28 @@ class Parsed:
     problems: tuple[Problem, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """What a person is told about a kind of cluster, in its own words."""
+
+    product: str = "cluster"
+    # The name of a limit of accounts, before that of what is limited, what it is counted in, and that of jobs.
+    limit: str = "limit"
+    unit: str = "units of the cluster"
+    submit_limit: str = "limit of submitted jobs"
+    # What to do where it does not answer, and where it keeps no limit of what a component counts.
+    away: str = "check that the cluster answers on this host, and backend_settings"
+    unknown_limit: str = "correct the component, or make the cluster keep such a limit"
+
+
+@runtime_checkable
+class Advising(Protocol):
+    """A plugin that has words of its own for a person; found by `isinstance`."""
+
+    @property
+    def advice(self) -> Advice: ...
+
+
 class Plugin(Protocol):
     """Object that an entry point of the group `waldur_site_cluster.backends` names."""
 

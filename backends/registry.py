@@ -19,6 +19,8 @@ from agent.config.reading import read
 from agent.core.errors import ConfigError
 from backends import plugins
 from backends.base import (
+    Advice,
+    Advising,
     Backend,
     BackendContext,
     ComponentRules,
@@ -72,6 +74,15 @@ def plugin_of(offering: Offering, mode: Mode) -> Plugin:
     if mode is Mode.REPORT and offering.plugin_venv:
         return ReferencePlugin(offering, name)
     return load(name)
+
+
+def advice_of(offering: Offering, mode: Mode) -> Advice:
+    """Return what is said about the kind of cluster that serves a mode; general words where its plugin has none."""
+    with suppress(PluginMissing):
+        plugin = plugin_of(offering, mode)
+        if isinstance(plugin, Advising):
+            return plugin.advice
+    return Advice()
 
 
 def _modes(offering: Offering) -> Iterator[frozenset[Mode]]:

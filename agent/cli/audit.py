@@ -3,12 +3,17 @@
 
 from __future__ import annotations
 
+import re
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import click
+
 from agent.cli.options import print_json, read_settings, select_offerings
 from agent.cli.output import echo
+from agent.config.model import Settings
+from agent.core import choice
 from agent.core.account_names import fold
 from agent.state import journal
 from agent.state.journal import Query
@@ -19,7 +24,7 @@ def command(
     offering_uuid: str | None,
     user: str,
     account: str,
-    order_uuid: str | None,
+    order: str | None,
     since: datetime | None,
     until: datetime | None,
     everything: bool,
@@ -33,7 +38,7 @@ def command(
     query = Query(
         user=fold(user),
         account=fold(account),
-        order=order_uuid or "",
+        order=_order(settings, order) if order else "",
         offerings=frozenset() if everything else selected,
         since=since,
         until=until,
@@ -48,6 +53,25 @@ def command(
     if not found and not as_json:
         echo("the journal has nothing about that")
     return 0
+
+
+def _order(settings: Settings, beginning: str) -> str:
+    """Return the uuid of the one order in the journal that begins so. Raises click's BadParameter."""
+    if not re.fullmatch(r"[0-9a-fA-F-]+", beginning):
+        raise click.BadParameter(
+            f"{beginning!r} is not a uuid, nor the beginning of one", param_hint="--order"
+        )
+    orders = {
+        str(line["ids"]["order"])
+        for line in journal.read(settings.state_dir)
+        if "order" in line.get("ids", ())
+    }
+    found = choice.meant(beginning, sorted(orders), str)
+    if len(found) > 1:
+        raise click.BadParameter(
+            f"{beginning!r} could be several orders: {choice.listed(found)}", param_hint="--order"
+        )
+    return found[0] if found else beginning
 
 
 def _lines(line: dict[str, Any], *, account: str, with_commands: bool) -> list[str]:

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import logging
-import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -42,9 +41,8 @@ def command(
     if as_json:
         print_json(document(found))
     else:
-        is_coloured = not is_plain and sys.stdout.isatty()
         for text, colour in _lines(found, verbose=verbose):
-            echo(text, fg=colour if is_coloured else None)
+            echo(text, fg=None if is_plain else colour)
     return 0 if found.status == "ok" else 1
 
 
@@ -59,7 +57,7 @@ def document(found: AccountDiagnosis) -> dict[str, Any]:
         "expected_settings": _expected(found),
         "comparisons": [_comparison(each, found) for each in found.comparisons],
         "fix_commands": list(found.commands),
-        "unit_conversions": [_conversion(each) for each in found.conversions],
+        "unit_conversions": [_conversion(each, found.advice.unit) for each in found.conversions],
         "held": [{"id": plan.id, "reason": plan.reason} for plan in found.held],
         "skipped": [{"action": each.action.line(), "reason": each.sentence} for each in found.refused],
         "notes": list(found.notes),
@@ -70,7 +68,7 @@ def document(found: AccountDiagnosis) -> dict[str, Any]:
 def _cluster_info(found: AccountDiagnosis) -> dict[str, Any]:
     observed, own = found.observed, found.periodic
     limits = own.limits if own else {}
-    absent = f"Account '{found.account}' not found in SLURM cluster"
+    absent = f"Account '{found.account}' not found in {found.advice.product} cluster"
     return {
         "exists": observed is not None,
         "name": found.account,
@@ -155,7 +153,7 @@ def _expected(found: AccountDiagnosis) -> dict[str, Any] | None:
 
 
 def _comparison(each: Comparison, found: AccountDiagnosis) -> dict[str, Any]:
-    unit = next((c for c in found.conversions if each.name == f"GrpTRESMins[{c.tres}]"), None)
+    unit = next((c for c in found.conversions if each.name == f"{found.advice.limit}[{c.tres}]"), None)
     return {
         "field": each.name,
         "actual": each.actual,
@@ -165,25 +163,25 @@ def _comparison(each: Comparison, found: AccountDiagnosis) -> dict[str, Any]:
         "fix_command": "\n".join(each.commands) or None,
         "waldur_value": unit.waldur_value if unit else None,
         "waldur_unit": unit.waldur_unit if unit else None,
-        "slurm_unit": "TRES-minutes" if unit else None,
+        "slurm_unit": found.advice.unit if unit else None,
         "unit_factor": unit.factor if unit else None,
     }
 
 
-def _conversion(each: Conversion) -> dict[str, Any]:
+def _conversion(each: Conversion, unit: str) -> dict[str, Any]:
     return {
         "component_type": each.component,
         "waldur_unit": each.waldur_unit,
         "waldur_value": each.waldur_value,
-        "slurm_unit": "TRES-minutes",
+        "slurm_unit": unit,
         "slurm_value": each.cluster_value,
         "unit_factor": each.factor,
-        "conversion_note": _note(each),
+        "conversion_note": _note(each, unit),
     }
 
 
-def _note(each: Conversion) -> str:
-    return f"{each.waldur_value:g} {each.waldur_unit} -> {each.cluster_value} TRES-minutes"
+def _note(each: Conversion, unit: str) -> str:
+    return f"{each.waldur_value:g} {each.waldur_unit} -> {each.cluster_value} {unit}"
 
 
 def _texts(values: Mapping[str, int]) -> dict[str, str] | None:
@@ -193,15 +191,18 @@ def _texts(values: Mapping[str, int]) -> dict[str, str] | None:
 def _lines(found: AccountDiagnosis, *, verbose: bool) -> Iterator[Line]:
     """Yield the page, 80 columns wide as far as names allow, each line with its colour."""
     yield RULE, None
-    yield f"SLURM Account Diagnostic: {found.account}", "cyan"
+    yield f"{found.advice.product} Account Diagnostic: {found.account}", "cyan"
     yield RULE, None
-    yield from _section("SLURM CLUSTER", _cluster_lines(found))
+    yield from _section(f"{found.advice.product.upper()} CLUSTER", _cluster_lines(found))
     yield from _section("WALDUR MASTERMIND", _waldur_lines(found))
-    yield from _section("SLURM POLICY", _policy_lines(found))
+    if (
+        found.policy or found.periodic or found.advice.product == "SLURM"
+    ):  # Waldur has these policies for SLURM only
+        yield from _section("SLURM POLICY", _policy_lines(found))
     yield from _section("EXPECTED vs ACTUAL", _comparison_lines(found, verbose=verbose))
     if verbose and found.conversions:
         rows = (
-            _row(each.component, f"{_note(each)} of {each.tres} (factor: {each.factor:g})")
+            _row(each.component, f"{_note(each, found.advice.unit)} of {each.tres} (factor: {each.factor:g})")
             for each in found.conversions
         )
         yield from _section("UNIT CONVERSIONS", rows)
@@ -230,9 +231,10 @@ def _cluster_lines(found: AccountDiagnosis) -> Iterator[Line]:
     yield _row("Account Exists", "Yes" if info["exists"] else "No", None if info["exists"] else "red")
     if info["exists"]:
         yield _row("Parent", info["parent_account"])
-        yield _row("Fairshare", info["fairshare"] or "(not set)")
+        if found.periodic or found.advice.product == "SLURM":
+            yield _row("Fairshare", info["fairshare"] or "(not set)")
         yield _row("QoS", info["qos"] or "(none)")
-        yield _row("GrpTRESMins", _pairs(info["grp_tres_mins"]))
+        yield _row(found.advice.limit, _pairs(info["grp_tres_mins"]))
         for label, key in (("MaxTRESMins", "max_tres_mins"), ("GrpTRES", "grp_tres")):
             if info[key]:
                 yield _row(label, _pairs(info[key]))
@@ -292,11 +294,14 @@ def _comparison_lines(found: AccountDiagnosis, *, verbose: bool) -> Iterator[Lin
             yield f"  [OK]       {each.name}: {actual} == {expected}", "green"
         else:
             yield f"  [MISMATCH] {each.name}: {actual} != {expected}", "red"
-        unit = next((c for c in found.conversions if each.name == f"GrpTRESMins[{c.tres}]"), None)
+        unit = next((c for c in found.conversions if each.name == f"{found.advice.limit}[{c.tres}]"), None)
         if verbose and each.reason:
             yield f"             Reason: {each.reason}", None
         if verbose and unit:
-            yield f"             Units: Waldur: {_note(unit)} (factor: {unit.factor:g})", None
+            yield (
+                f"             Units: Waldur: {_note(unit, found.advice.unit)} (factor: {unit.factor:g})",
+                None,
+            )
     if not found.comparisons:
         yield "  nothing could be compared", "yellow"
     for plan in found.held:

@@ -16,7 +16,7 @@ import click
 from agent.cli.output import echo
 from agent.config import load
 from agent.config.model import Mode, Offering, Settings
-from agent.core.account_names import uuid_hex
+from agent.core import choice
 from agent.core.errors import ConfigError, SiteAgentError, by_cause
 from agent.core.printable import printable_json
 from agent.observability import apm, logs, sentry
@@ -43,30 +43,32 @@ def set_up(settings: Settings) -> None:
     apm.set_up(settings)
 
 
-def select_offerings(settings: Settings, offering_uuid: str | None) -> list[Offering]:
-    """Return the offering of `--offering`, or all. Raises ConfigError, and click's BadParameter."""
-    if offering_uuid is None:
+def select_offerings(settings: Settings, name: str | None) -> list[Offering]:
+    """Return the offering of `--offering`, or all. Raises ConfigError, and click's BadParameter for a name that
+    could be several.
+    """
+    if name is None:
         return list(settings.offerings)
-    try:
-        offering = settings.offering(uuid_hex(offering_uuid))
-    except ValueError as error:
-        raise click.BadParameter(f"{offering_uuid!r} is not a uuid", param_hint="--offering") from error
-    if offering is None:
-        raise ConfigError(f"offering {offering_uuid} is not in {settings.source}")
-    return [offering]
+    found = choice.meant(name, settings.offerings, lambda each: each.uuid, lambda each: each.name)
+    known = choice.listed([f"{each.name} ({each.uuid})" for each in found or settings.offerings])
+    if not found:
+        raise ConfigError(f"offering {name} is not in {settings.source}, which has: {known or 'none'}")
+    if len(found) > 1:
+        raise click.BadParameter(f"{name!r} could be several: {known}", param_hint="--offering")
+    return found
 
 
-def served_offerings(settings: Settings, offering_uuid: str | None, mode: Mode) -> list[Offering]:
+def served_offerings(settings: Settings, offering_name: str | None, mode: Mode) -> list[Offering]:
     """Return those of them that have a backend for the mode; say so where none has."""
-    served = [each for each in select_offerings(settings, offering_uuid) if each.backend_of(mode)]
+    served = [each for each in select_offerings(settings, offering_name) if each.backend_of(mode)]
     if not served:
         echo(f"no offering here has a backend for {mode}: is its key in the configuration?", err=True)
     return served
 
 
-def offerings_with_members(settings: Settings, offering_uuid: str | None, without: str) -> list[Offering]:
+def offerings_with_members(settings: Settings, offering_name: str | None, without: str) -> list[Offering]:
     """Return those of them that have a backend for members; say of the others what they are `without`."""
-    chosen = select_offerings(settings, offering_uuid)
+    chosen = select_offerings(settings, offering_name)
     served = [each for each in chosen if each.backend_of(Mode.MEMBERSHIP_SYNC)]
     echo(*(f"{o.name}: {without}: it has no membership_sync_backend" for o in chosen if o not in served))
     return served

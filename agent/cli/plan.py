@@ -11,15 +11,17 @@ from typing import Any
 import click
 
 from agent.cli.commands.shared import EXIT_CHANGES
-from agent.cli.options import print_errors, print_json, served_offerings
+from agent.cli.options import number, print_errors, print_json, served_offerings
 from agent.cli.output import echo
 from agent.cli.settings import load_settings
 from agent.config.model import Mode, Offering, Settings
 from agent.core.errors import SiteAgentError
+from agent.run.diagnosis.person import NothingFound, find_resource
 from agent.run.preview import files as plan_files
 from agent.run.preview.previews import Preview, preview, preview_of_resource
 from agent.run.results import withheld
 from agent.run.site import connect
+from agent.state.journal import ids_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +64,19 @@ class OfferingPlan:
             if "order" in about:
                 what = f"order {about['order']} ({about['type']})"
             lines.append(f"{what} {result.result}: {result.message}")
-        return lines
+        return [*lines, self._count(plan)] if plan.allowed else lines
+
+    def _count(self, plan: Preview) -> str:
+        """Return how much it is, and of how many orders, or else accounts."""
+        found = [ids_of(action) for action in plan.allowed.actions]
+        orders = number(len({ids["order"] for ids in found if "order" in ids}), "order")
+        accounts = number(len({ids["account"] for ids in found if "account" in ids}), "account")
+        parts = [accounts if orders.startswith("0 ") else orders, number(len(found), "action")]
+        held = sum(len(each.actions) for each in plan.held)
+        parts += [
+            f"{count} {word}" for count, word in ((held, "held"), (len(plan.refused), "skipped")) if count
+        ]
+        return ", ".join(part for part in parts if not part.startswith("0 "))
 
     def show(self, *, as_commands: bool) -> None:
         """Print the plan, or the commands that would be run."""
@@ -77,7 +91,7 @@ def command(
     mode: str,
     config_file: Path | None,
     offering_uuid: str | None,
-    resource_uuid: str | None,
+    resource_name: str | None,
     as_json: bool,
     as_commands: bool,
     out: Path | None,
@@ -87,9 +101,9 @@ def command(
         raise click.UsageError("--json and --commands are two ways to print one plan: choose one.")
     settings = load_settings(config_file)
     served = served_offerings(settings, offering_uuid, Mode(mode))
-    check_scope(mode, len(served), resource_uuid, out)
+    check_scope(mode, len(served), resource_name, out)
     planned = [
-        plan_offering(settings, offering, Mode(mode), as_commands=as_commands, resource_uuid=resource_uuid)
+        plan_offering(settings, offering, Mode(mode), as_commands=as_commands, resource_name=resource_name)
         for offering in served
     ]
     if as_json:
@@ -107,9 +121,9 @@ def command(
     return EXIT_CHANGES if exit_code and changes else 0
 
 
-def check_scope(mode: str, offerings: int, resource_uuid: str | None, out: Path | None) -> None:
+def check_scope(mode: str, offerings: int, resource_name: str | None, out: Path | None) -> None:
     """Raise click.UsageError for options that do not go together. `offerings`: how many are served."""
-    if resource_uuid and (mode != Mode.MEMBERSHIP_SYNC or offerings != 1 or out):
+    if resource_name and (mode != Mode.MEMBERSHIP_SYNC or offerings != 1 or out):
         raise click.UsageError(
             "--resource shows the membership plan of one resource of one offering: choose it with --offering, and "
             "omit --out, which is about all of them."
@@ -124,12 +138,18 @@ def plan_offering(
     mode: Mode,
     *,
     as_commands: bool = False,
-    resource_uuid: str | None = None,
+    resource_name: str | None = None,
 ) -> OfferingPlan:
     """Return the plan of one offering, or the error that kept it from being made: it stops no other offering."""
     try:
         site = connect(settings, offering, mode)
-        plan = preview_of_resource(site, resource_uuid) if resource_uuid else preview(site, mode)
+        if resource_name is None:
+            plan = preview(site, mode)
+        else:
+            resource = find_resource(site, resource_name)
+            if resource is None:
+                raise NothingFound(f"there is no resource {resource_name!r} in Waldur that is not terminated")
+            plan = preview_of_resource(site, resource.uuid)
         commands = site.backend.commands(plan.allowed.cluster_actions()) if as_commands else ()
         return OfferingPlan(offering, plan, commands=commands)
     except SiteAgentError as error:

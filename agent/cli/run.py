@@ -30,7 +30,9 @@ Passed = list[tuple[Offering, PassReport]]
 def command(mode: str, once: bool, config_file: Path | None, offering_uuid: str | None, as_json: bool) -> int:
     if not once:
         raise click.UsageError(
-            "add --once. Passes that repeat are run by `celery -A tasks worker` and `celery -A tasks beat`."
+            f"`run {mode} --once` runs one pass now. Passes that repeat are run by the services: worker and beat "
+            "(`systemctl start waldur-site-worker waldur-site-beat`), or on a one-machine site by `cluster`, in the "
+            "foreground."
         )
     settings = load_settings(config_file)
     log_shipping.set_up(settings)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import os
+import pwd
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -58,6 +59,22 @@ def owner_of(folder: Path) -> Owner:
                     return Owner(found.st_uid, found.st_gid)
             place, below = os.path.dirname(place), place
     return Owner(0, 0)
+
+
+def how_to_act(folder: Path, error: Exception) -> str:
+    """Return what a person does whom an error denies something in a folder, as the end of a sentence; empty for other
+    errors, and for root.
+    """
+    denied = isinstance(error, PermissionError) or not os.access(folder, os.W_OK)
+    if not denied or os.geteuid() == 0:
+        return ""
+    try:
+        uid = owner_of(folder).uid
+        name = pwd.getpwuid(uid).pw_name
+    except (OSError, KeyError):
+        return ". Run this as the user of the services, or as root (`sudo ...`)"
+    who = "root (`sudo ...`)" if uid == 0 else f"that user (`sudo -u {name} ...`) or as root"
+    return f". It is {name}'s: run this as {who}; where sudo does not keep WALDUR_SITE_AGENT_CONFIG, with `-c FILE`"
 
 
 @contextmanager

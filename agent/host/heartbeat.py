@@ -122,7 +122,8 @@ def last_heartbeats(state_dir: Path) -> list[LastHeartbeat]:
         with files.acting_as_owner(state_dir):
             read = list(_read(state_dir / FOLDER))
     except OSError as error:
-        raise StateError(f"the heartbeats in {state_dir / FOLDER} cannot be read: {error}") from error
+        said = f"{error.strerror or error}{files.how_to_act(state_dir, error)}"
+        raise StateError(f"the heartbeats in {state_dir / FOLDER} cannot be read: {said}") from error
     for path, content, written in read:
         with suppress(KeyError, TypeError, ValueError):  # where it is none of ours
             if isinstance(content, OSError):

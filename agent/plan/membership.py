@@ -101,7 +101,7 @@ class ResourceCase:
 
     @property
     def reason(self) -> str:
-        return f"resource {self.resource.uuid}"
+        return f"resource {self.resource.uuid}, {self.resource.name}".rstrip(", ")
 
 
 @dataclass(frozen=True, slots=True)

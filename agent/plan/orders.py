@@ -62,7 +62,7 @@ class OrderCase:
 
     @property
     def reason(self) -> str:
-        return f"{self.order.type} order {self.order.uuid}"
+        return f"{self.order.type} order {self.order.uuid}, {self.order.resource_name}".rstrip(", ")
 
 
 @dataclass(frozen=True, slots=True)

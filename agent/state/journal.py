@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from agent.config.model import Mode, Offering
 from agent.config.secret import mask_url
 from agent.core.bounded_json import read_json
-from agent.core.errors import StateError, StateUnwritable
+from agent.core.errors import StateError, StateUnreadable, StateUnwritable
 from agent.core.printable import printable_json
 from agent.host import files
 from agent.state import store
@@ -41,7 +41,8 @@ FILES = 10
 # Given up where the disk is full, so that what is being carried out is written down.
 RESERVE = ".reserve"
 RESERVE_BYTES = 256 * 1024
-ORDER_IN_REASON = re.compile(r"\border ([0-9a-f]{32})\b")
+# At the beginning: behind it stands the name of a resource, which people choose.
+ORDER_IN_REASON = re.compile(r"\w+ order ([0-9a-f]{32})\b")
 
 
 class Clustered(Protocol):
@@ -202,7 +203,9 @@ def operator() -> str:
 
 
 def read(state_dir: Path, query: Query = Query()) -> Iterator[dict[str, Any]]:
-    """Yield the lines that match, oldest first, from all files that are kept. Damaged lines are skipped."""
+    """Yield the lines that match, oldest first, from all files that are kept. Damaged lines are skipped. Raises
+    StateUnreadable where this user may not read the journal: that is no empty one.
+    """
     for path in reversed(_files(state_dir)):
         try:
             with files.acting_as_owner(state_dir):
@@ -214,6 +217,9 @@ def read(state_dir: Path, query: Query = Query()) -> Iterator[dict[str, Any]]:
                         yield found
         except (FileNotFoundError, NotADirectoryError):
             continue
+        except PermissionError as error:
+            todo = files.how_to_act(state_dir, error)
+            raise StateUnreadable(f"the journal {path} cannot be read: {error.strerror}{todo}") from error
         except OSError as error:
             log.warning("%s cannot be read: %s", path, error.strerror)
         except StateError as error:
@@ -306,7 +312,7 @@ def _parsed(line: str) -> dict[str, Any] | None:
 
 def ids_of(action: Action) -> dict[str, str]:
     """Return what the action is known by, and the order in its reason where it names none."""
-    order = ORDER_IN_REASON.search(action.reason)
+    order = ORDER_IN_REASON.match(action.reason)
     return {**({"order": order.group(1)} if order else {}), **action.ids()}
 
 

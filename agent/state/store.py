@@ -583,7 +583,8 @@ def _os_sentences(path: Path, *, is_writing: bool = True) -> Iterator[None]:
     except OSError as error:
         place = f"{error.filename}: " if error.filename and str(error.filename) != str(path) else ""
         kind = StateUnwritable if is_writing else StateUnreadable
-        raise kind(f"the state file {path} cannot be used: {place}{error.strerror or error}") from error
+        said = f"{place}{error.strerror or error}{files.how_to_act(path.parent, error)}"
+        raise kind(f"the state file {path} cannot be used: {said}") from error
 
 
 def _meaning(error: sqlite3.Error, path: Path, *, is_writing: bool) -> StateError:
@@ -598,11 +599,11 @@ def _meaning(error: sqlite3.Error, path: Path, *, is_writing: bool) -> StateErro
     if code == sqlite3.SQLITE_FULL:
         return StateUnwritable(f"the state file {path} cannot be written: the disk is full")
     if _is_obstacle(error) and is_writing:
-        return StateUnwritable(
-            f"the state file {path} cannot be written: {error}. Is the disk full, or the folder read-only?"
-        )
+        todo = files.how_to_act(path.parent, error) or ". Is the disk full, or the folder read-only?"
+        return StateUnwritable(f"the state file {path} cannot be written: {error}{todo}")
     if _is_obstacle(error) or code in (sqlite3.SQLITE_NOMEM, sqlite3.SQLITE_INTERRUPT):
-        return StateUnreadable(f"the state file {path} cannot be read: {error}")
+        todo = files.how_to_act(path.parent, error)
+        return StateUnreadable(f"the state file {path} cannot be read: {error}{todo}")
     return StateUnreadable(_damaged(path, error))
 
 

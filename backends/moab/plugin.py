@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Any
 
 from agent.core.model import Component
-from backends.base import Backend, BackendContext, FoundCluster, KnownComponents, Parsed
+from backends.base import Advice, Backend, BackendContext, FoundCluster, KnownComponents, Parsed
 from backends.moab import components, schema
 from backends.moab.backend import MoabBackend
 from backends.moab.programs import Programs
@@ -21,6 +21,13 @@ class MoabPlugin:
     homes_on_head_node = True
     # The agent before this one made none on MOAB, whatever the file said.
     homes_unasked = False
+    advice = Advice(
+        product="MOAB",
+        limit="deposits",
+        unit="credits",
+        away="check that MAM runs, and that this host reaches it: `mam-list-accounts --raw --quiet --show Name`",
+        unknown_limit="MAM keeps one limit of an account, its deposits: correct the component (docs/moab.md)",
+    )
     keys_without_effect: Mapping[str, str] = MappingProxyType(
         {
             "customer_prefix": "MOAB has no level for customers",

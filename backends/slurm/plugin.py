@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from agent.core.errors import BackendError
-from backends.base import Backend, BackendContext, FoundCluster, Parsed
+from backends.base import Advice, Backend, BackendContext, FoundCluster, Parsed
 from backends.slurm import discovery, schema
 from backends.slurm.backend import SlurmBackend
 from backends.slurm.programs import first_program
@@ -20,6 +20,15 @@ class SlurmPlugin:
     settings = SlurmSettings
     homes_on_head_node = True
     homes_unasked = True
+    advice = Advice(
+        product="SLURM",
+        limit="GrpTRESMins",
+        unit="TRES-minutes",
+        submit_limit="GrpSubmitJobs",
+        away="check that slurmdbd runs (systemctl status slurmdbd), and that this host reaches it: `sacctmgr show "
+        "cluster`",
+        unknown_limit="add it to AccountingStorageTRES in slurm.conf and restart slurmctld, or correct the component",
+    )
 
     def parse(self, raw: Mapping[str, Any], path: str) -> Parsed:
         return schema.parse(raw, path)

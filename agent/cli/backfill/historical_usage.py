@@ -21,14 +21,14 @@ import click
 import beat_schedule as table
 from agent.cli.backfill import staff_token
 from agent.cli.backfill.view import COMPLETE, SIGNS, ProgressView, closing, has_signs
-from agent.cli.options import print_json
+from agent.cli.options import print_json, select_offerings
 from agent.cli.output import echo
 from agent.cli.settings import load_settings
 from agent.config.findings import Findings
 from agent.config.model import Offering, Settings
 from agent.config.secret import Secret
 from agent.config.sources import secret_in
-from agent.core.account_names import uuid_hex
+from agent.core import choice
 from agent.core.errors import ConfigError, SiteAgentError
 from agent.plan.usage import history as planner
 from agent.plan.usage.history import Span
@@ -131,18 +131,11 @@ def _loading(options: Options, settings: Settings) -> Iterator[Loading]:
 
 
 def _offering(settings: Settings, text: str | None) -> Offering:
-    """Return the offering of `--offering-uuid`, or the only one. Raises BackfillRefused and click's UsageError."""
-    known = ", ".join(f"{offering.uuid} ({offering.name})" for offering in settings.offerings) or "none"
-    if not text and len(settings.offerings) == 1:
-        return settings.offerings[0]
-    if not text:
-        raise click.UsageError(f"--offering-uuid is needed: {settings.source} has {known}")
-    try:
-        offering = settings.offering(uuid_hex(text))
-    except ValueError:
-        offering = None
-    if offering is None:
-        raise BackfillRefused(f"offering {text} is not in {settings.source}, which has: {known}")
+    """Return the offering of `--offering-uuid`, or the only one. Raises ConfigError and click's UsageError."""
+    if not text and len(settings.offerings) != 1:
+        known = choice.listed([f"{offering.name} ({offering.uuid})" for offering in settings.offerings])
+        raise click.UsageError(f"--offering-uuid is needed: {settings.source} has {known or 'none'}")
+    (offering,) = select_offerings(settings, text)
     return offering
 
 

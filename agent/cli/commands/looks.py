@@ -16,7 +16,6 @@ from agent.cli.commands.shared import (
     exit_code_option,
     json_option,
     offering_option,
-    parse_uuid,
 )
 from agent.cli.moments import MOMENT
 from agent.core.periods import Month
@@ -72,8 +71,8 @@ def doctor() -> None:
 )
 @click.argument("account_name", metavar="ACCOUNT")
 @config_option
-@click.option("--offering-uuid", "--offering", "offering_uuid", metavar="UUID",
-              help="The offering. Default: the one whose allocation_prefix the name begins with.")  # fmt: skip
+@click.option("--offering-uuid", "--offering", "offering_uuid", metavar="OFFERING",
+              help="Its name or uuid. Default: the one whose allocation_prefix the name begins with.")  # fmt: skip
 @json_option
 @click.option(
     "-v", "--verbose", is_flag=True, help="Reasons and unit conversions too, and debug lines in the log."
@@ -104,13 +103,13 @@ def explain() -> None:
 @click.command(
     cls=LazyCommand,
     body="agent.cli.diagnostics",
-    short_help="Check each offering: Waldur, rights, components, SLURM.",
+    short_help="Check each offering: Waldur, rights, components, the cluster.",
 )
 @config_option
 @offering_option
 @json_option
 def diagnostics() -> None:
-    """Check each offering: token and rights, components, orders, clocks, SLURM. Exit code 1 when something is wrong."""
+    """Check each offering: token, rights, components, orders, clocks, cluster. Exit code 1 when something is wrong."""
 
 
 @click.command(
@@ -122,7 +121,9 @@ def diagnostics() -> None:
 @offering_option
 @click.option("--user", default="", help="Actions about this user.")
 @click.option("--account", default="", help="Actions about this account, or below it.")
-@click.option("--order", "order_uuid", metavar="UUID", callback=parse_uuid, help="Actions for this order.")
+@click.option(
+    "--order", "order", metavar="UUID", help="Actions for this order; how its uuid begins is enough."
+)
 @click.option(
     "--since", type=MOMENT, help="From then on: 2026-11-21, 2026-11-21T03:00, or 2h for so long ago."
 )

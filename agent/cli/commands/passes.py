@@ -15,7 +15,6 @@ from agent.cli.commands.shared import (
     json_option,
     mode_argument,
     offering_option,
-    parse_uuid,
 )
 from agent.cli.moments import DURATION
 
@@ -84,8 +83,9 @@ def run() -> None:
 @mode_argument
 @config_option
 @offering_option
-@click.option("--resource", "resource_uuid", metavar="UUID", callback=parse_uuid,
-              help="This resource only; for membership_sync, with --offering where there are several.")  # fmt: skip
+@click.option("--resource", "resource_name", metavar="RESOURCE",
+              help="This resource only: its account, name, slug or uuid, or how one begins. For membership_sync; with "
+              "--offering where there are several.")  # fmt: skip
 @json_option
 @click.option("--commands", "as_commands", is_flag=True, help="Print the cluster commands that would be run.")
 @click.option("--out", type=click.Path(path_type=Path), metavar="FILE",
@@ -141,12 +141,14 @@ def approve() -> None:
 
 
 @click.command(cls=LazyCommand, body="agent.cli.pause", short_help="Pause an offering, or end the pause.")
-@click.argument("offering_uuid", metavar="UUID")
+@click.argument("offering_uuid", metavar="OFFERING")
 @config_option
 @click.option("--off", is_flag=True, help="End the pause.")
 @click.option("--reason", default="", help="Why; `status` shows it.")
 def pause() -> None:
-    """Pause an offering: its passes look and plan, and change nothing. Holds for all workers of this head node."""
+    """Pause OFFERING (its name or uuid): its passes look and plan, and change nothing. Holds for all workers of this
+    head node.
+    """
 
 
 @click.command(

@@ -126,7 +126,7 @@ def load_components() -> None:
     "offering's `staff_token_file`, whichever comes first; else it is asked for.",
 )
 @config_option
-@click.option("-o", "--offering-uuid", "--offering", "offering_uuid", metavar="UUID",
+@click.option("-o", "--offering-uuid", "--offering", "offering_uuid", metavar="OFFERING",
               help="The offering; may be omitted where the configuration has one only.")  # fmt: skip
 @click.option("-t", "--user-token", default="", is_eager=True, callback=hide_token, metavar="TOKEN",
               help="Token of a staff user. Others may see it in the list of processes.")  # fmt: skip

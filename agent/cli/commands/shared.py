@@ -63,7 +63,12 @@ def config_option(function: Function) -> Function:
 
 
 def offering_option(function: Function) -> Function:
-    return click.option("--offering", "offering_uuid", metavar="UUID", help="This offering only.")(function)
+    return click.option(
+        "--offering",
+        "offering_uuid",
+        metavar="OFFERING",
+        help="This offering only: its name or uuid, or how either begins.",
+    )(function)
 
 
 def json_option(function: Function) -> Function:

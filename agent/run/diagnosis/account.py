@@ -26,7 +26,8 @@ from agent.run.preview.previews import Preview
 from agent.run.site import Site
 from agent.waldur import policies, resources
 from agent.waldur.policies import PeriodicPolicy
-from backends.base import BULK_PARTS, PeriodicPower, Scope
+from backends import registry
+from backends.base import BULK_PARTS, Advice, PeriodicPower, Scope
 
 MODE = Mode.MEMBERSHIP_SYNC
 # Who an account belongs to is asked of all its states but the end.
@@ -69,6 +70,8 @@ class AccountDiagnosis:
 
     account: str
     offering: Offering
+    # In whose words it is said.
+    advice: Advice
     snapshot: Snapshot | None = None
     resource: Resource | None = None
     policy: PeriodicPolicy | None = None
@@ -125,7 +128,7 @@ def choose(offerings: Sequence[Offering], account: str) -> Offering:
 
 def diagnose(site: Site, account: str) -> AccountDiagnosis:
     """Look at one account of an offering. Changes nothing; what cannot be read is in the result."""
-    found = AccountDiagnosis(fold(account), site.offering)
+    found = AccountDiagnosis(fold(account), site.offering, registry.advice_of(site.offering, MODE))
     try:
         _, named = named_resources(site, found.account)
         found = replace(found, resource=next(iter(named), None))
@@ -267,7 +270,7 @@ def _comparisons(site: Site, account: str, preview: Preview) -> Iterator[Compari
     for action in actions:
         after = action.applied_to(after)
     allowed = frozenset(preview.allowed.cluster_actions())
-    for name, look in _fields(account, before, after):
+    for name, look in _fields(account, before, after, registry.advice_of(site.offering, MODE)):
         actual, expected = look(before), look(after)
         if actual == expected:
             yield Comparison(name, actual, expected)
@@ -278,7 +281,7 @@ def _comparisons(site: Site, account: str, preview: Preview) -> Iterator[Compari
         yield Comparison(name, actual, expected, why, tuple(commands))
 
 
-def _fields(account: str, before: Snapshot, after: Snapshot) -> Iterator[tuple[str, Look]]:
+def _fields(account: str, before: Snapshot, after: Snapshot, words: Advice) -> Iterator[tuple[str, Look]]:
     """Yield what of an account is compared, by name."""
 
     def limit(tres: str) -> Look:
@@ -296,9 +299,9 @@ def _fields(account: str, before: Snapshot, after: Snapshot) -> Iterator[tuple[s
     yield "parent", lambda seen: _account(seen, account).parent
     yield "qos", lambda seen: ",".join(sorted(seen.qos_of(account))) or None
     yield "default_qos", lambda seen: seen.default_qos_of(account) or None
-    yield "GrpSubmitJobs", lambda seen: _text(_account(seen, account).submit_limit)
+    yield words.submit_limit, lambda seen: _text(_account(seen, account).submit_limit)
     for tres in sorted({*_account(before, account).limits, *_account(after, account).limits}):
-        yield f"GrpTRESMins[{tres}]", limit(tres)
+        yield f"{words.limit}[{tres}]", limit(tres)
     yield "users", lambda seen: ",".join(sorted(seen.users_of(account))) or None
     for user in sorted(before.users_of(account) | after.users_of(account)):
         of_user = (account, user)

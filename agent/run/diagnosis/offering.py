@@ -23,7 +23,7 @@ from agent.waldur import me, offerings, orders
 from agent.waldur.client import WaldurClient
 from agent.waldur.me import Account
 from backends import registry
-from backends.base import ClusterChecks, Scope
+from backends.base import Advice, ClusterChecks, Scope
 
 T = TypeVar("T")
 
@@ -52,8 +52,6 @@ ACTIVATE = (
     "activate the offering in Waldur (a server of 2024 lets staff alone): nothing can be ordered from it now"
 )
 NETWORK = "check waldur_api_url, the network, proxies and waldur_api_token; then run this again"
-CLUSTER = "check that slurmdbd runs (systemctl status slurmdbd), and that this host reaches it: `sacctmgr show cluster`"
-
 PLUGIN = (
     "look in the log at what the plugin printed; its own service, or its backend_settings, may be at fault"
 )
@@ -283,19 +281,20 @@ def _of_backend(
         yield from _health(name, made[0])
 
     about = offering.name
-    remedy = PLUGIN if mode is Mode.REPORT and offering.plugin_venv else CLUSTER
+    advice = registry.advice_of(offering, mode)
+    remedy = PLUGIN if mode is Mode.REPORT and offering.plugin_venv else advice.away
     yield Probe(name, health, remedy, about)
     # Without a site the check above has reported why.
-    yield Probe("TRES", lambda: _tres(made[0]) if made else (), remedy, about)
-    yield Probe(name, lambda: _details(made[0], known) if made else (), remedy, about)
+    yield Probe("TRES", lambda: _tres(made[0], advice) if made else (), remedy, about)
+    yield Probe(name, lambda: _details(made[0], known, advice) if made else (), remedy, about)
 
 
-def _details(site: Site, known: Causes) -> Iterable[Check]:
+def _details(site: Site, known: Causes, advice: Advice) -> Iterable[Check]:
     """Return what the backend's own checks find, each on its own."""
     if not isinstance(site.backend, ClusterChecks):
         return []
     looks, about = site.backend.checks().items(), site.offering.name
-    return run((Probe(name, _of_cluster(name, look), CLUSTER, about) for name, look in looks), known)
+    return run((Probe(name, _of_cluster(name, look), advice.away, about) for name, look in looks), known)
 
 
 def _of_cluster(name: str, look: Callable[[], Check | datetime]) -> Callable[[], Iterable[Check]]:
@@ -320,7 +319,7 @@ def _health(name: str, site: Site) -> Iterator[Check]:
         yield ok("release", health.release)
 
 
-def _tres(site: Site) -> Iterator[Check]:
+def _tres(site: Site, advice: Advice) -> Iterator[Check]:
     snapshot = site.backend.observe(Scope(frozenset({Part.TRES})))
     if Part.TRES not in snapshot.complete:
         return
@@ -329,9 +328,6 @@ def _tres(site: Site) -> Iterator[Check]:
     for tres in missing:
         known = ", ".join(sorted(snapshot.tres))
         said = f"the component {wanted[tres]} limits {tres}, which the cluster does not have (it has {known})"
-        remedy = (
-            "add it to AccountingStorageTRES in slurm.conf and restart slurmctld, or correct the component"
-        )
-        yield problem("TRES", said, remedy)
+        yield problem("TRES", said, advice.unknown_limit)
     if not missing:
         yield ok("TRES", f"the cluster has all that components limit: {', '.join(sorted(wanted)) or 'none'}")

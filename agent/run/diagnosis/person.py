@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from agent.config.model import Mode
+from agent.core import choice
 from agent.core.account_names import fold
 from agent.core.actions import ClusterAction
 from agent.core.errors import BackendError, SiteAgentError
@@ -20,6 +22,7 @@ from agent.run.preview import previews
 from agent.run.preview.previews import Preview
 from agent.run.site import Site
 from agent.waldur import members, teams
+from backends import registry
 from backends.base import Scope
 
 
@@ -55,21 +58,17 @@ class Explanation:
 
 
 def find_resource(site: Site, wanted: str) -> Resource | None:
-    """Return the resource of this uuid, account, name or slug; None where the offering has none. Raises WaldurError."""
-    name = fold(wanted)
-    listed, named = named_resources(site, name)
-    for found in (
-        [r for r in listed if r.uuid == name.replace("-", "")],
-        named,
-        [r for r in listed if r.slug == name],
-        [r for r in listed if r.name == wanted],
-    ):
-        if found:
-            if len(found) > 1:
-                uuids = ", ".join(resource.uuid for resource in found)
-                raise NothingFound(f"{wanted!r} could be several resources; name one by its uuid: {uuids}")
-            return found[0]
-    return None
+    """Return the resource of this uuid, account, slug or name, or of which one begins so; None where the offering has
+    none. Raises WaldurError, and NothingFound where it could be one of several.
+    """
+    listed, named = named_resources(site, fold(wanted))
+    found = named or choice.meant(
+        wanted, listed, lambda r: r.uuid, lambda r: r.backend_id, lambda r: r.slug, lambda r: r.name
+    )
+    if len(found) > 1:
+        known = choice.listed([f"{r.name} ({r.backend_id or 'no account yet'}, {r.uuid})" for r in found])
+        raise NothingFound(f"{wanted!r} could be several resources: {known}")
+    return found[0] if found else None
 
 
 def explain(site: Site, person: str, resource: Resource) -> Explanation:
@@ -280,8 +279,9 @@ def _qos_and_limits(
     yield AccessStep("QoS", f"{qos}; default {seen.default_qos_of(account) or 'none'}")
     closed = ""
     if standing.submit_limit == 0:
+        words = registry.advice_of(site.offering, Mode.MEMBERSHIP_SYNC)
         why = " (downscaled or paused in Waldur)" if resource.downscaled or resource.paused else ""
-        closed = f"The account {account} takes no new jobs: GrpSubmitJobs is 0{why}."
+        closed = f"The account {account} takes no new jobs: {words.submit_limit} is 0{why}."
     yield AccessStep("submission", "closed" if closed else "open", closed)
     limits = {**standing.limits}
     own = seen.user_limits.get((account, user), {})

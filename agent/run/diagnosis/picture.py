@@ -297,12 +297,18 @@ def _of_mode(
     period = timedelta(minutes=minutes)
     stopped = offering.stopped.get(mode, "")
     due = last_pass + period if last_pass and not stopped else None
+    drift = DRIFTS.get(db, offering.uuid, mode)
+    looked = moment(drift.looked) if drift else None
+    skipped = SKIPPED.get(db, offering.uuid, mode) or Skipped()
+    is_clean = whole.get("result") == "ok" and not whole.get("held") and not skipped.count
+    if looked and last_pass and last_pass > looked and is_clean:
+        drift = None  # a pass over everything has repaired it since then
     return ModeStatus(
         mode=mode,
         period=period,
         passes=ended,
-        skipped=SKIPPED.get(db, offering.uuid, mode) or Skipped(),
-        drift=DRIFTS.get(db, offering.uuid, mode),
+        skipped=skipped,
+        drift=drift,
         last_pass=last_pass,
         last_good=next((found for text in good if (found := moment(text))), None),
         next_pass=due,

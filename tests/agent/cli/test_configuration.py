@@ -155,7 +155,7 @@ def test_an_offering_that_the_file_does_not_have(
     assert f"offering {UNKNOWN} is not in {file}" in unknown.err
     wrong = command(*words, "-c", file, "--offering", "seven")
     assert wrong.code == 2
-    assert "Invalid value for --offering: 'seven' is not a uuid" in wrong.err
+    assert f"offering seven is not in {file}, which has: Test SLURM (" in wrong.err
 
 
 def test_the_file_is_found_by_its_variable(site: OperatorSite) -> None:

@@ -160,7 +160,10 @@ def test_every_help_and_tab_needs_click_and_no_other_library() -> None:
             "Invalid value for 'MODE': 'membership' is not one of 'order_process', 'membership_sync', "
             "'report'.",
         ),
-        (["run", "order_process"], "add --once. Passes that repeat are run by `celery -A tasks worker`"),
+        (
+            ["run", "order_process"],
+            "`run order_process --once` runs one pass now. Passes that repeat are run by the services",
+        ),
         (["plan", "order_process", "--json", "--commands"], "two ways to print one plan: choose one"),
         (["simulate", "--age", "1999"], "'1999' is not one of '2024', '8.0', '8.1'"),
     ],

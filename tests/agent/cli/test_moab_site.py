@@ -130,3 +130,24 @@ def test_periodic_limits_do_not_keep_deposits_apart(moab: OperatorSite, command:
     moab.waldur.site.change("resources", resource.uuid, limits={"deposit": 70})
     assert command("run", "membership_sync", "--once", "-c", file).code == 0
     assert moab.waldur.resource(resource.uuid).limits == {"deposit": 100}
+
+
+def test_what_is_said_of_an_account_and_a_mam_that_is_away_is_in_words_of_moab(
+    moab: OperatorSite, command: Command
+) -> None:
+    file = file_of(moab)
+    moab.place("One", deposit=100)
+    assert command("run", "order_process", "--once", "-c", file).code == 0
+    found = command("diagnose-account", "a_one", "-v", "-c", file)
+    assert "MOAB Account Diagnostic: a_one" in found.out
+    assert "[OK]       deposits[deposit]: 100 == 100" in found.out
+    StandIn(moab.folder / "mam").faults({"needle": "mam-", "code": 1, "stderr": "no server\n"})
+    away = command("diagnostics", "-c", file)
+    assert away.code == 1
+    assert "`mam-list-accounts --raw --quiet --show Name`" in away.out
+    said = f"{found.out}{away.out}"
+    assert not [
+        word
+        for word in ("SLURM", "sacctmgr", "slurm", "TRES-", "Grp")
+        if word in said.replace("Test SLURM", "")
+    ]

@@ -19,6 +19,7 @@ PLAN = ("plan", "order_process")
 def reads_as_a_plan(said: Ended) -> None:
     lines = said.out.splitlines()
     assert lines[0] == "# Test SLURM"
+    assert lines.pop() == "1 order, 9 actions"
     verbs = [" ".join(line.split()[:2]) for line in lines[1:]]
     assert verbs == ["approve order", "claim account", *["create account"] * 3, "set limits",
                      *["add member"] * 2, "complete order"]  # fmt: skip
@@ -105,7 +106,15 @@ def test_the_plan_of_one_resource_is_about_it_alone(site: OperatorSite, command:
     said = command("plan", "membership_sync", "--resource", resource.uuid, "--json", "-c", path)
     (offering,) = said.document()["offerings"]
     assert [(a["action"], a["resource"]) for a in offering["actions"]] == [("ReportMetadata", resource.uuid)]
-    for words in (("order_process", "--resource", resource.uuid), ("membership_sync", "--resource", "a_one")):
-        refused = command("plan", *words, "-c", path)
-        assert refused.code == 2
-        assert "--resource" in refused.err
+    refused = command("plan", "order_process", "--resource", resource.uuid, "-c", path)
+    assert (refused.code, "--resource" in refused.err) == (2, True)
+    for name in ("a_one", "o", resource.uuid[:5]):
+        named = command("plan", "membership_sync", "--resource", name, "-c", path).out.splitlines()
+        assert named[1].endswith(f"(resource {resource.uuid}, one)")
+        assert named[2:] == ["1 action"]
+    for name, words in (
+        ("a_", "'a_' could be several resources: one (a_one, "),
+        ("x", "there is no resource 'x'"),
+    ):
+        failed = command("plan", "membership_sync", "--resource", name, "-c", path)
+        assert (failed.code, words in failed.err) == (1, True), failed.err

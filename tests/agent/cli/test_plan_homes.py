@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -56,7 +57,8 @@ class MembersSite:
         """What a plan shows, which goes into the file as well."""
         said = self.run("plan", MODE, "--out", str(self.plan_file), **options)
         assert said.code == 0, said.err
-        return said.out.splitlines()[1:]
+        lines = said.out.splitlines()[1:]
+        return [line for line in lines if not re.fullmatch(r"(\d+ \w+, )*\d+ actions?(, .*)?", line)]
 
     def apply(self, **options: Any) -> Ended:
         return self.run("apply", str(self.plan_file), "--json", **options)

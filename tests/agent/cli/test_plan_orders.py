@@ -79,7 +79,8 @@ class OrderSite:
         """What a plan shows, which goes into the file as well."""
         said = self.run("plan", MODE, "--out", str(self.file))
         assert said.code == 0, said.err
-        return [line.split("  (")[0] for line in said.out.splitlines()[1:]]
+        lines = [line.split("  (")[0] for line in said.out.splitlines()[1:]]
+        return [line for line in lines if not line.endswith((" action", " actions"))]
 
     def state(self) -> object:
         """All that a pass over orders changes."""

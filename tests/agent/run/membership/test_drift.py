@@ -3,13 +3,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
 import pytest
 
 from agent.config.model import Mode
+from agent.core.policy import PolicyMode
+from agent.run import passes
+from agent.run.diagnosis import picture
 from agent.run.preview import drift
-from agent.state.hints import DRIFTS
+from agent.state.hints import DRIFTS, Drift
+from rig.site import settings_of
 from tests.agent.state.obstacles import damage
 from tests.world import World
 
@@ -32,8 +37,22 @@ def test_a_difference_is_logged_with_its_beginning_until_it_is_gone(
     assert again.since == first.since
     assert again.looked >= first.looked
     assert world.cluster == before
+    earlier = replace(again, looked="2026-01-01T00:00:00Z")
+    DRIFTS.put(world.site.state_dir, world.site.offering.uuid, {MODE: earlier})
+    observing = replace(world.site.offering.policy, mode=PolicyMode.OBSERVE)
+    passes.sync_members(replace(world.site, offering=replace(world.site.offering, policy=observing)))
+    assert shown(world) == earlier, "the pass has changed nothing"
+    world.sync()
+    assert shown(world) is None, "a pass has repaired it since then"
     world.converge()
     assert drift.look(world.site, MODE).since == ""
+
+
+def shown(world: World) -> Drift | None:
+    """Return the drift that `status` shows."""
+    settings = settings_of(world.site.state_dir.parent / "site.yaml")
+    (offering,) = picture.of_site(settings, settings.offerings).offerings
+    return next(each.drift for each in offering.modes if each.mode is MODE)
 
 
 def test_the_last_report_is_remembered_by_mode(world: World) -> None:
