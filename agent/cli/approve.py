@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence, Set
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from agent.core.errors import SiteAgentError, StateError
 from agent.core.policy import SHORT_ID
 from agent.run.diagnosis.picture import WaitingPlan, waiting_plans
 from agent.state import held_plans, journal
+from agent.state.held_plans import PlanChanged
 from agent.state.store import stamp
 
 LINES_SHOWN = 20
@@ -39,6 +41,7 @@ def command(
     plan_id: str | None,
     config_file: Path | None,
     lasts: timedelta,
+    reason: str,
     revoke: bool,
     all_lines: bool,
     as_json: bool,
@@ -52,27 +55,13 @@ def command(
     if plan_id is None:
         _print(waiting, LINES_SHOWN if not all_lines else None, as_json=as_json)
         return 0
-    found = [each for each in waiting if plan_id and each.plan.id.startswith(plan_id)]
-    if len(found) != 1:
-        problem = "is not held" if not found else "could be several plans: give more letters"
-        ids = [each.plan.id if found else each.plan.short_id for each in found or waiting]
-        raise SiteAgentError(f"plan {plan_id} {problem}; held are: {', '.join(sorted(ids)) or 'none'}")
+    found = find(waiting, plan_id)
     if all_lines:
-        _print(found, None, as_json=as_json)
+        _print([found], None, as_json=as_json)
         return 0
-    held, plan = found[0].held, found[0].plan
+    held, plan = found.held, found.plan
     by = journal.operator()
-    expires = datetime.now(UTC) + lasts
-    try:
-        count = held.approvals.approve(plan.id, expires=expires, by=by)
-    except StateError as error:
-        raise SiteAgentError(f"plan {plan.short_id} is not approved: {error}") from error
-    if not count:
-        raise SiteAgentError(
-            f"plan {plan.short_id} is not approved: a pass has ended just now that plans nothing of it"
-        )
-    text = f"approved plan {plan.short_id} until {stamp(expires)}: {plan.reason}"
-    journal.note(settings.state_dir, held.offering, text, by=by, mode=held.mode)
+    count, expires = release(settings, found, lasts=lasts, by=by, reason=reason)
     if as_json:
         print_json({"approved": plan.id, "expires": stamp(expires), "by": by})
     else:
@@ -84,6 +73,44 @@ def command(
         )
     full_passes.queue(settings, held.offering)
     return 0
+
+
+def find(waiting: Sequence[WaitingPlan], plan_id: str) -> WaitingPlan:
+    """Return the held plan whose id begins so. Raises SiteAgentError where there is none, or several."""
+    found = [each for each in waiting if plan_id and each.plan.id.startswith(plan_id)]
+    if len(found) != 1:
+        problem = "is not held" if not found else "could be several plans: give more letters"
+        ids = [each.plan.id if found else each.plan.short_id for each in found or waiting]
+        raise SiteAgentError(f"plan {plan_id} {problem}; held are: {', '.join(sorted(ids)) or 'none'}")
+    return found[0]
+
+
+def release(
+    settings: Settings,
+    found: WaitingPlan,
+    *,
+    lasts: timedelta,
+    by: str,
+    reason: str = "",
+    shown: Set[str] | None = None,
+) -> tuple[int, datetime]:
+    """Approve a held plan, and write that into the journal; return of how many actions, and until when. `shown`: the
+    marks of what the person has seen. Raises PlanChanged, and other SiteAgentErrors: then nothing is approved.
+    """
+    held, plan = found.held, found.plan
+    expires = datetime.now(UTC) + lasts
+    try:
+        count = held.approvals.approve(plan.id, expires=expires, by=by, shown=shown)
+    except StateError as error:
+        raise SiteAgentError(f"plan {plan.short_id} is not approved: {error}") from error
+    if not count:
+        raise PlanChanged(
+            f"plan {plan.short_id} is not approved: a pass has ended just now that plans nothing of it"
+        )
+    because = f" ({reason})" if reason else ""
+    text = f"approved plan {plan.short_id} until {stamp(expires)}{because}: {plan.reason}"
+    journal.note(settings.state_dir, held.offering, text, by=by, mode=held.mode)
+    return count, expires
 
 
 def _print(waiting: list[WaitingPlan], most: int | None, *, as_json: bool) -> None:

@@ -43,6 +43,7 @@ COMMANDS: Mapping[str, click.Command] = {
         looks.diagnose_account,
         looks.explain,
         looks.diagnostics,
+        services.console,
         passes.approve,
         passes.pause,
         passes.rebuild,

@@ -7,6 +7,7 @@ import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from agent.cli import pages
 from agent.cli.output import echo
@@ -67,24 +68,27 @@ def _usages(settings: Settings, offerings: Sequence[Offering]) -> Usages:
 
 def render(found: Picture, usages: Usages, *, refresh_s: int = 0) -> str:
     """Return the page as HTML. `usages`: by the uuid of an offering, this month's, or why it could not be read."""
-    return pages.render(
-        "status",
-        refresh_s=refresh_s,
-        host=socket.gethostname(),
-        looked=f"{found.looked.astimezone():%d %B %Y, %H:%M:%S %Z}",
-        found=found,
-        needs=[need for need in needs(found) if need.name != faults.HELD_PLANS],
-        held=[each for of in found.offerings for each in of.held if each.approval is None],
-        anchors={each.offering.name: each.offering.uuid for each in found.offerings},
-        orders={each.offering.uuid: _orders(each) for each in found.offerings},
-        passes={each.offering.uuid: _passes(each) for each in found.offerings},
-        usages={
+    return pages.render("status", refresh_s=refresh_s, **content(found, usages))
+
+
+def content(found: Picture, usages: Usages) -> dict[str, Any]:
+    """Return what the template of the page needs."""
+    return {
+        "host": socket.gethostname(),
+        "looked": f"{found.looked.astimezone():%d %B %Y, %H:%M:%S %Z}",
+        "found": found,
+        "needs": [need for need in needs(found) if need.name != faults.HELD_PLANS],
+        "held": [each for of in found.offerings for each in of.held if each.approval is None],
+        "anchors": {each.offering.name: each.offering.uuid for each in found.offerings},
+        "orders": {each.offering.uuid: _orders(each) for each in found.offerings},
+        "passes": {each.offering.uuid: _passes(each) for each in found.offerings},
+        "usages": {
             uuid: sections.offering(each) for uuid, each in usages.items() if isinstance(each, UsageView)
         },
-        problems={uuid: str(each) for uuid, each in usages.items() if isinstance(each, SiteAgentError)},
-        lines_shown=LINES_SHOWN,
-        needs_shown=NEEDS_SHOWN,
-    )
+        "problems": {uuid: str(each) for uuid, each in usages.items() if isinstance(each, SiteAgentError)},
+        "lines_shown": LINES_SHOWN,
+        "needs_shown": NEEDS_SHOWN,
+    }
 
 
 def needs(found: Picture) -> list[Check]:

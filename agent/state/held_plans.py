@@ -7,6 +7,7 @@ in a transaction that is open where an object was made from one.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
 from collections.abc import Iterable, Mapping, Set
@@ -18,7 +19,9 @@ from typing import Any
 
 from agent.config.model import Offering
 from agent.core.bounded_json import read_json
+from agent.core.errors import SiteAgentError
 from agent.core.policy import SHORT_ID
+from agent.core.printable import shortlist
 from agent.state import columns, empty_answers, journal
 from agent.state.hints import SKIPPED
 from agent.state.store import (
@@ -41,6 +44,15 @@ log = logging.getLogger(__name__)
 NEVER = datetime.min.replace(tzinfo=UTC)
 # In place of the moment at which an action was last planned.
 DONE = ""
+
+
+# Of added actions that a refusal names, and how long a mark of one is.
+ADDED_NAMED = 5
+MARK = 16
+
+
+class PlanChanged(SiteAgentError):
+    """A held plan is not the one that the person has seen, or is approved already. Nothing is approved: look again."""
 
 
 class HoldResult(Enum):
@@ -84,6 +96,13 @@ class HeldRow:
     def short_id(self) -> str:
         """Return the id as people see it."""
         return self.id[:SHORT_ID]
+
+    @property
+    def marks(self) -> dict[str, str]:
+        """Return what an approval is for, as people see it, by marks that tell whether it is still the same."""
+        figures = {f"{name} {amount}": f"{name}: {amount}" for name, amount in self.figures.items()}
+        seen = {**self.lines, **figures}
+        return {hashlib.sha256(key.encode()).hexdigest()[:MARK]: line for key, line in seen.items()}
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -267,11 +286,18 @@ class Approvals:
             )
         return [_approval(row) for row in found]
 
-    def approve(self, plan: str, *, expires: datetime, by: str) -> int:
-        """Release the actions that a plan has now; return how many. Raises StateError: then nothing is approved."""
+    def approve(self, plan: str, *, expires: datetime, by: str, shown: Set[str] | None = None) -> int:
+        """Release the actions that a plan has now; return how many. `shown`: the marks of what the person has seen.
+        Raises StateError, and PlanChanged where the plan has others, or is approved already: then nothing is approved.
+        """
         with writing(self.source) as db:
             drop_copied_back(db)
             held = next((p for p in HeldPlans(db, self.offering, self.mode).waiting() if p.id == plan), None)
+            if held and shown is not None:
+                earlier = next(
+                    (a for a in Approvals(db, self.offering, self.mode).open() if a.plan == plan), None
+                )
+                _require_as_shown(held, earlier, shown)
             now = moment_text(datetime.now(UTC))
             keys = dict.fromkeys(held.lines, now) if held else {}
             if not keys:
@@ -351,6 +377,21 @@ class Approvals:
     def _delete(self, db: Db, plan: str) -> int:
         return db.run(
             "DELETE FROM approvals WHERE offering = ? AND mode = ? AND plan = ?", *self._which, plan
+        )
+
+
+def _require_as_shown(held: HeldRow, earlier: Approval | None, shown: Set[str]) -> None:
+    if earlier:
+        raise PlanChanged(
+            f"plan {held.short_id} is approved already, by {earlier.by} until {stamp(earlier.expires)}"
+        )
+    added = [line for mark, line in held.marks.items() if mark not in shown]
+    gone = len(shown - held.marks.keys())
+    if added or gone:
+        said = [f"{len(added)} were added ({shortlist(added, ADDED_NAMED, '; ')})"] if added else []
+        said += [f"{gone} are not planned any more"] if gone else []
+        raise PlanChanged(
+            f"plan {held.short_id} is not approved: of its actions {' and '.join(said)} since you looked"
         )
 
 

@@ -50,6 +50,7 @@ NOT_RUN = {
     "cluster": "stays in the foreground",
     "simulate": "stays in the foreground",
     "demo": "stays in the foreground; tests/agent/cli/test_demo.py runs it",
+    "console": "stays in the foreground; tests/agent/cli/web runs it",
     "create-homedirs": "makes homes on this machine; tests/agent/cli/test_create_homedirs.py runs it",
     "metrics": "stays in the foreground with --serve; tests/agent/observability/test_metrics.py runs it",
     "events": "needs messages of a bridge; tests/agent/bridge runs it",

@@ -129,6 +129,7 @@ def drift() -> None:
 @config_option
 @click.option("--for", "lasts", type=DURATION, default="24h", show_default=True,
               help="How long the approval lasts: 30m, 24h, 2d.")  # fmt: skip
+@click.option("--reason", default="", help="Why; the journal has it.")
 @click.option("--revoke", is_flag=True, help="Take an approval back.")
 @click.option(
     "--all-lines", is_flag=True, help="Show every action of the plans, or of one, and approve nothing."

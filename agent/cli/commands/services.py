@@ -10,6 +10,7 @@ import click
 from agent.cli.backfill import staff_token
 from agent.cli.commands.shared import (
     BRIDGE_METRICS_PORT,
+    CONSOLE_PORT,
     LOOPBACK,
     LazyCommand,
     config_option,
@@ -17,6 +18,7 @@ from agent.cli.commands.shared import (
     offering_option,
     parse_uuid,
 )
+from agent.cli.web.roles import Role
 from agent.config.secret import Secret
 from agent.host import unit_files as units
 from simulator.world.ages import Age
@@ -248,3 +250,43 @@ def demo() -> None:
     """Start a simulated Waldur with its events, a broker, an emulated cluster, bridge, worker, beat and Flower, and
     place orders.
     """
+
+
+@click.group(
+    invoke_without_command=True,
+    short_help="Serve the page of status behind a login, where operators approve held plans.",
+)
+@config_option
+@click.option(
+    "--listen",
+    metavar="HOST:PORT",
+    default=f"{LOOPBACK}:{CONSOLE_PORT}",
+    show_default=True,
+    help="Where it listens: on loopback only. From elsewhere: ssh -L.",
+)
+@click.pass_context
+def console(context: click.Context, config_file: Path | None, listen: str) -> int:
+    """Serve the page of status behind a login, and let operators approve held plans."""
+    if context.invoked_subcommand:
+        if config_file:
+            raise click.UsageError("write -c after `passwd`.")
+        return 0
+    # Imported here, as the bodies of all commands.
+    from agent.cli.web import console as body
+
+    return body.command(config_file, listen)
+
+
+@console.command("passwd", cls=LazyCommand, body="agent.cli.web.console:passwd")
+@click.argument("name")
+@config_option
+@click.option(
+    "--role",
+    type=click.Choice([role.value for role in Role]),
+    default=Role.VIEWER.value,
+    show_default=True,
+    help="A viewer looks, an operator approves, too.",
+)
+@click.option("--remove", is_flag=True, help="Take the person out.")
+def console_passwd() -> None:
+    """Set the password of NAME, which is asked for, or read from a pipe."""

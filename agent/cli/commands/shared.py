@@ -26,6 +26,7 @@ EXIT_CHANGES = 3
 LOOPBACK = "127.0.0.1"
 METRICS_PORT = 9464
 BRIDGE_METRICS_PORT = 9465
+CONSOLE_PORT = 9466
 ADDRESS = re.compile(
     r"(?:(\[[0-9a-fA-F:.]+\]|[0-9]{1,3}(?:\.[0-9]{1,3}){3}|[A-Za-z0-9.-]*[A-Za-z][A-Za-z0-9.-]*)(?::|$))?(\d{1,5})?"
 )

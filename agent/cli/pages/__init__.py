@@ -12,6 +12,8 @@ import hashlib
 import os
 import stat
 import tempfile
+from collections.abc import Mapping
+from functools import cache
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -26,14 +28,43 @@ from agent.core.errors import SiteAgentError
 from agent.core.printable import printable
 
 MODE = 0o600
+SELF, NONE = "'self'", "'none'"
 
 
 class PageNotWritten(SiteAgentError):
     """The page cannot be put where it was asked for."""
 
 
-def render(name: str, *, refresh_s: int = 0, **content: Any) -> str:
-    """Return the page of this name as HTML; with `refresh_s` a browser loads it again after so many seconds."""
+def render(name: str, *, refresh_s: int = 0, console: Mapping[str, str] | None = None, **content: Any) -> str:
+    """Return the page of this name as HTML; with `refresh_s` a browser loads it again after so many seconds. `console`:
+    name and role of who is logged in there, and the token of its forms; None for a file.
+    """
+    style, script = _own(name)
+    return (
+        _environment()
+        .get_template(f"{name}.html.j2")
+        .render(
+            **content,
+            refresh_s=refresh_s,
+            console=console,
+            policy=policy(name, forms=console is not None),
+            style=style,
+            script=script,
+            version=__version__,
+        )
+    )
+
+
+def policy(name: str, *, forms: bool = False) -> str:
+    """Return what a page may do: have its own style and script, and in the console send forms there. Fetch nothing."""
+    style, script = _own(name)
+    rules = ["default-src 'none'", f"style-src 'sha256-{_digest(style)}'"]
+    rules += [f"script-src 'sha256-{_digest(script)}'"] if script else []
+    return "; ".join([*rules, "img-src data:", "base-uri 'none'", f"form-action {SELF if forms else NONE}"])
+
+
+@cache
+def _environment() -> Environment:
     environment = Environment(
         loader=PackageLoader("agent.cli", "pages"),
         autoescape=True,
@@ -44,19 +75,16 @@ def render(name: str, *, refresh_s: int = 0, **content: Any) -> str:
     )
     environment.globals.update(zip=zip)
     environment.filters.update(age=age, until=until, number=number)
-    folder = resources.files(__name__)
-    style = "".join(folder.joinpath(each).read_text(encoding="utf-8") for each in ("base.css", f"{name}.css"))
-    own = folder.joinpath(f"{name}.js")
-    script = own.read_text(encoding="utf-8") if own.is_file() else ""
-    return environment.get_template(f"{name}.html.j2").render(
-        **content,
-        refresh_s=refresh_s,
-        style=style,
-        style_digest=_digest(style),
-        script=script,
-        script_digest=_digest(script),
-        version=__version__,
-    )
+    return environment
+
+
+@cache
+def _own(name: str) -> tuple[str, str]:
+    """Return style and script of a page. The console's pages share theirs."""
+    shared = ("base.css", "status.css") if name.startswith("console_") else ("base.css",)
+    parts = [resources.files(__name__).joinpath(each) for each in (*shared, f"{name}.css", f"{name}.js")]
+    *styles, script = (each.read_text(encoding="utf-8") if each.is_file() else "" for each in parts)
+    return "".join(styles), script
 
 
 def _digest(text: str) -> str:

@@ -80,6 +80,24 @@ def _forget_help_options() -> None:
 
 
 @pytest.fixture
+def waiting(site: OperatorSite, command: Command) -> tuple[str, str]:
+    """A configuration under which two terminations wait, and the id of their plan."""
+    run = ("run", "order_process", "--once")
+    for name in ("one", "two"):
+        site.place(name)
+    config = site.configure(policy={"max_removed_accounts": 1})
+    assert command(*run, "-c", config).code == 0
+    for record in site.waldur.site.state()["resources"]:
+        site.waldur.orders.place_terminate(record["uuid"])
+    said = command(*run, "--json", "-c", config)
+    (offering,) = said.document()["offerings"]
+    assert said.code == 0, "a plan that waits is no failure"
+    (plan,) = offering["held"]
+    assert {order["result"] for order in offering["orders"]} == {"waiting"}
+    return config, plan["id"]
+
+
+@pytest.fixture
 def script(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Script:
     """Runs a script's function in this process, with the words of a command line."""
 

@@ -12,24 +12,6 @@ from tests.agent.cli.operator_site import UNKNOWN, Ended, OperatorSite
 from tests.agent.state.obstacles import block
 
 RUN = ("run", "order_process", "--once")
-FEW = {"max_removed_accounts": 1}
-
-
-@pytest.fixture
-def waiting(site: OperatorSite, command: Command) -> tuple[str, str]:
-    """A configuration under which two terminations wait, and the id of their plan."""
-    for name in ("one", "two"):
-        site.place(name)
-    config = site.configure(policy=FEW)
-    assert command(*RUN, "-c", config).code == 0
-    for record in site.waldur.site.state()["resources"]:
-        site.waldur.orders.place_terminate(record["uuid"])
-    said = command(*RUN, "--json", "-c", config)
-    (offering,) = said.document()["offerings"]
-    assert said.code == 0, "a plan that waits is no failure"
-    (plan,) = offering["held"]
-    assert {order["result"] for order in offering["orders"]} == {"waiting"}
-    return config, plan["id"]
 
 
 def test_what_waits_is_listed_with_its_reason_and_its_actions(

@@ -31,7 +31,7 @@ from agent.state.held_plans import Approval, HeldPlans, HeldRow
 from agent.state.hints import Drift, Skipped
 from rig.processes import REPOSITORY, wait_until
 from rig.site import settings_of
-from simulator.demo.clusters import SLURM
+from simulator.demo.clusters import SLURM, EndedJob
 from simulator.demo.parts import COMMANDS
 from tests.agent.cli.conftest import Command
 from tests.agent.cli.operator_site import OperatorSite
@@ -58,7 +58,7 @@ def busy(site: OperatorSite, command: Command, tmp_path: Path) -> str:
     )
     assert command(*RUN, "-c", config).code == 0
     (tmp_path / COMMANDS).symlink_to(site.commands)
-    SLURM.use(tmp_path, "a_one", "aarvo12")
+    SLURM.use(tmp_path, [EndedJob("a_one", "aarvo12", datetime.now(), 2)])
     for record in site.waldur.site.state()["resources"]:
         site.waldur.orders.place_terminate(record["uuid"])
     assert command(*RUN, "-c", config).code == 0
