@@ -105,14 +105,16 @@ class HttpClient:
     """Requests to one address, `http(s)://host:port/...` or `unix:///path`; `sent` counts them by method and path
     pattern. Safe for use by several threads.
 
-    A server to which no connection could be made is tried once by each later request, of any client, until one is.
+    A server to which no connection could be made is tried once by each later request, of any client, until one is: from
+    then on, also within that request, attempts count as ever.
 
     `verify`: whether the server's certificate is checked, or the file of the authorities to check it with. `proxy` and
     `verify` come before the environment, whose proxies and REQUESTS_CA_BUNDLE count where nothing is said. `mask` takes
     secrets out of what a server says.
     """
 
-    # Servers, with the proxies before them, to which the last request made no connection in all its attempts.
+    # Servers, with the proxies before them, to which the last request made no connection in all its attempts. A client
+    # of one attempt says nothing about that.
     _unreachable: ClassVar[set[tuple[str, str]]] = set()
 
     def __init__(  # noqa: PLR0913  each is one setting of the way to a server
@@ -183,7 +185,7 @@ class HttpClient:
         is_repeatable = is_repeatable or method == "GET"
         url = self.target(path, params)
         place = urlsplit(url).path
-        attempts = 1 if self._way in self._unreachable else self._attempts
+        was_unreachable = self._way in self._unreachable
         attempt = 0
         while True:
             attempt += 1
@@ -198,24 +200,31 @@ class HttpClient:
                     answer = self._take(method, url, json=body, data=form, headers=dict(headers))
             except NO_ANSWER as error:
                 reason = self._mask(answers.cause(error))
-                is_again = isinstance(error, BROKEN) and (is_repeatable or _is_unsent(error))
-                if _is_unsent(error) and attempt == self._attempts:
-                    self._unreachable.add(self._way)
-                if attempt >= attempts or not is_again:
+                is_unsent = _is_unsent(error)
+                is_again = isinstance(error, BROKEN) and (is_repeatable or is_unsent)
+                self._note_way(attempt, is_unsent=is_unsent)
+                is_unreachable = was_unreachable and self._way in self._unreachable
+                if attempt >= self._attempts or not is_again or is_unreachable:
                     raise NoAnswer(
                         f"{method} {path}: no answer from {self.place}: {reason}", reason
                     ) from error
             else:
-                self._unreachable.discard(self._way)
+                self._note_way(attempt, is_unsent=False)
                 reason = f"answered {answer.status}"
                 is_again = answer.status in RETRY_STATUSES and is_repeatable
-                if attempt >= attempts or not is_again:
+                if attempt >= self._attempts or not is_again:
                     return answer
                 asked_s = min(_retry_after_s(answer), self._timeouts.retry_after_max_s)
                 if asked_s or answer.status == TOO_MANY:
                     wait_s = (asked_s or wait_s) + self._pace.refused(asked_s)
             log.warning("%s %s: %s; asked again, attempt %d", method, place, reason, attempt + 1)
             time.sleep(wait_s)
+
+    def _note_way(self, attempt: int, *, is_unsent: bool) -> None:
+        if not is_unsent:
+            self._unreachable.discard(self._way)
+        elif attempt == self._attempts > 1:
+            self._unreachable.add(self._way)
 
     def _prepared(self, method: str, url: str, *, headers: Mapping[str, str], **body: Any) -> PreparedRequest:
         """Return the request that `Session.request` makes, which takes longer: it merges all settings once more."""
