@@ -119,7 +119,7 @@ def refused(said: Ended, code: int, words: str) -> None:
 
 
 def test_a_pause_needs_an_offering_that_is_configured(site: OperatorSite, command: Command) -> None:
-    refused(command("pause", "-c", site.configure()), 2, "Missing argument 'UUID'")
+    refused(command("pause", "-c", site.configure()), 2, "Missing argument 'OFFERING'")
     refused(command("pause", UNKNOWN, "-c", site.configure()), 2, f"offering {UNKNOWN} is not in")
 
 
