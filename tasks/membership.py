@@ -129,8 +129,9 @@ def _sync_all(offering_uuid: str) -> PassReport:
     def has_more_changed() -> bool:
         return time.monotonic() - began_s > EVENTS_WAIT_S and bool(changed().items() - seen.items())
 
+    # The message of earlier events may have become this pass: what is named from here on needs one of its own.
+    queue.forget(f"asked:{_events_key(offering_uuid)}")
     seen = changed()
-
     report = _sync(offering_uuid, PassScope(), has_more_changed)
     if report.error is None or not report.error.retryable:
         queue.cover(offering_uuid, seen)

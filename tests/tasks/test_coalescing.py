@@ -45,12 +45,14 @@ with events.at_work(key, part=asked) as first:
     print("at work", first, send(job("b" * 32)), send(job("c" * 32)))
     events.request.update(args=[offering, []], delivery_info={"routing_key": queue, "priority": 3})
     print("next to it", events.run(offering, []))
-    work.forget(f"asked:{asked}")
     membership.whole.request.update(args=[offering], delivery_info={"routing_key": queue, "priority": 3})
     print("all next to a part", membership.whole.run(offering))
     print("which is due then", work.is_due(key, "membership_sync.whole"), work.is_due(key, "membership_sync.events"))
     print("before its end", waiting())
 print("after its end", waiting())
+with membership.whole.at_work(key):
+    print("all, without a Waldur", membership._sync_all(offering).error.retryable)
+    print("named while it went on", send(job("d" * 32)))
 
 client.flushall()
 def changed(): return work.changed(offering)
@@ -101,6 +103,8 @@ def test_bursts_and_their_doubles(redis_server: RedisServer, tmp_path: Path) -> 
         "which is due then True False",
         "before its end 2",
         "after its end 3",
+        "all, without a Waldur True",
+        "named while it went on True",
         "named again while it ran ['a']",
         "what failed ['a', 'b', 'f'] at the last attempt ['a']",
         "an outage ['a', 'b', 'c'] refused ['a']",
