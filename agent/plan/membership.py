@@ -445,7 +445,7 @@ def _end_put_aside(
 ) -> None:
     """Plan the end of associations that a removal of a partition left in an account above: its last step failed, or the
     member left meanwhile. Who gets a default account in place of it is `given` one; who leaves now waits for a later
-    pass.
+    pass. Whom Waldur does not know stays, where the site wants that: it may be somebody's work with the same marks.
     """
     if Part.DEFAULT_ACCOUNTS not in snapshot.complete:
         return
@@ -457,7 +457,8 @@ def _end_put_aside(
                 for each in drafts
                 if each.case.account in others
             )
-            if row.user in given or is_leaving:
+            is_kept = rules.keeps_unmanaged and row.user not in draft.case.members.known
+            if row.user in given or is_leaving or is_kept:
                 continue
             given.add(row.user)
             if rules.no_removal_reason:

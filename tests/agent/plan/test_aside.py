@@ -34,9 +34,17 @@ CLOSED = replace(
 )
 
 
-def planned(snapshot: Snapshot, why: str = "", wanted: frozenset[str] = frozenset({"ann"})) -> ResourcePlan:
-    rules = MembershipRules(RULES, LimitRules((CPU,)), no_removal_reason=why)
-    case = replace(CASE, members=DesiredMembers(wanted=wanted))
+def planned(
+    snapshot: Snapshot,
+    why: str = "",
+    wanted: frozenset[str] = frozenset({"ann"}),
+    known: frozenset[str] | None = None,
+) -> ResourcePlan:
+    """The plan; `known`: whom Waldur knows at the offering, where all others stay."""
+    rules = MembershipRules(
+        RULES, LimitRules((CPU,)), no_removal_reason=why, keeps_unmanaged=known is not None
+    )
+    case = replace(CASE, members=DesiredMembers(wanted=wanted, known=known or frozenset()))
     spec = replace(SPEC, members=tuple(wanted))
     (plan,) = membership.plans([case], {"one": spec}, rules, snapshot)
     return plan
@@ -91,6 +99,12 @@ def test_what_a_removal_left_above_is_ended(seen: Snapshot, wanted: list[str]) -
     assert (
         lines(planned(seen, "an offering has not reported", wanted=frozenset({"ann"} if is_in else ()))) == []
     )
+
+
+def test_whom_waldur_does_not_know_is_left_alone_where_that_is_wanted() -> None:
+    """Somebody may have made the association with the very same marks."""
+    plans = [planned(GONE, wanted=frozenset(), known=known) for known in (frozenset({"ann"}), frozenset())]
+    assert [lines(plan) for plan in plans] == [["remove member ann from p_proj"], []]
 
 
 def test_who_leaves_now_loses_what_was_put_aside_in_a_later_pass() -> None:
