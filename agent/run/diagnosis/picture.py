@@ -300,9 +300,8 @@ def _of_mode(
     drift = DRIFTS.get(db, offering.uuid, mode)
     looked = moment(drift.looked) if drift else None
     skipped = SKIPPED.get(db, offering.uuid, mode) or Skipped()
-    is_clean = whole.get("result") == "ok" and not whole.get("held") and not skipped.count
-    if looked and last_pass and last_pass > looked and is_clean:
-        drift = None  # a pass over everything has repaired it since then
+    if looked and not skipped.count and any(_repaired(entry, looked) for entry in ended):
+        drift = None
     return ModeStatus(
         mode=mode,
         period=period,
@@ -316,6 +315,13 @@ def _of_mode(
         waiting_since=broker.waiting_since.get((offering.uuid, mode)),
         stopped=stopped,
     )
+
+
+def _repaired(entry: Mapping[str, Any], looked: datetime) -> bool:
+    """Whether a pass has carried out everything that differed when it was looked at."""
+    end = moment(entry.get("ended"))
+    is_over_everything = entry.get("result") == "ok" and not entry.get("subject") and not entry.get("held")
+    return is_over_everything and end is not None and end > looked
 
 
 def _stuck(offering: Offering, mode: ModeStatus, broker: BrokerStatus) -> tuple[StuckOrder, ...]:

@@ -13,7 +13,7 @@ from agent.core.policy import PolicyMode
 from agent.run import passes
 from agent.run.diagnosis import picture
 from agent.run.preview import drift
-from agent.state.hints import DRIFTS, Drift
+from agent.state.hints import DRIFTS, PASSES, Drift
 from rig.site import settings_of
 from tests.agent.state.obstacles import damage
 from tests.world import World
@@ -44,6 +44,10 @@ def test_a_difference_is_logged_with_its_beginning_until_it_is_gone(
     assert shown(world) == earlier, "the pass has changed nothing"
     world.sync()
     assert shown(world) is None, "a pass has repaired it since then"
+    known = PASSES.get(world.site.state_dir, world.site.offering.uuid, MODE) or []
+    held = {**known[0], "held": ["0123456789ab"]}
+    PASSES.put(world.site.state_dir, world.site.offering.uuid, {MODE: [held, *known]})
+    assert shown(world) is None, "what a later pass holds has come after that"
     world.converge()
     assert drift.look(world.site, MODE).since == ""
 
