@@ -84,7 +84,7 @@ class OfferingPlan:
             echo(f"# {self.offering.name}")
             # A command may have several lines: what it reads.
             lines = [line for command in self.commands for line in command.split("\n")]
-            echo(*(lines if as_commands else self.lines()))
+            echo(*((lines or ["no commands"]) if as_commands else self.lines()))
 
 
 def command(

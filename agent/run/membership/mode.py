@@ -411,7 +411,7 @@ class Members(Mode[SyncFacts, PlannedSync]):
 
     def notes(self, plan: PlannedSync) -> Sequence[str]:
         return [
-            f"resource {each.case.resource.uuid}: {note}"
+            f"resource {each.case.resource.name} (account {each.account or 'none'}): {note}"
             for each in plan.plans
             for note in (*((each.skipped,) if each.skipped else ()), *each.notes)
         ]

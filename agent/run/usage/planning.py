@@ -320,7 +320,7 @@ class _Observation:
                 )
                 failed = [f"{account}: {reason}" for account, reason in seen.usage.unknown.items()]
                 self.notes.append(
-                    f"{silent} in {which}, which says nothing of any account: nothing is submitted"
+                    f"{silent} in {which}: where that is a fault, it is not zero usage, so none is submitted"
                     f"{f' ({shortlist(failed, NAMED_AT_MOST)})' if failed else ''}"
                 )
             return MonthFacts(which, date, seen, None, is_current)

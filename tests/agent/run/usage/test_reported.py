@@ -140,7 +140,7 @@ def test_an_answer_that_is_empty_or_broken_touches_nothing(world: World, what: s
     assert world.in_waldur() == before
     if what == "nothing":
         assert report.notes == [
-            "the cluster names no job in 2026-11, which says nothing of any account: nothing is submitted"
+            "the cluster names no job in 2026-11: where that is a fault, it is not zero usage, so none is submitted"
         ]
         assert report.error is None
     else:
