@@ -6,6 +6,7 @@ no file that is there is replaced without being asked for.
 from __future__ import annotations
 
 import os
+import stat
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -237,14 +238,14 @@ def _facts(client: WaldurClient, listed: Listed) -> OfferingFacts:
 @contextmanager
 def _token_file(file: Path, given: Path | None, access: WaldurAccess, force: bool) -> Iterator[Path]:
     """Yield the path of a file with the token: the one given, or one next to the configuration that is written now, and
-    taken away again where the body fails. Raises SiteAgentError.
+    is as before where the body fails. Raises SiteAgentError.
     """
     if given is not None:
         yield given.absolute()
         return
     path = file.absolute().with_name(TOKEN)
     token = access.token.reveal() if access.token else ""
-    is_new = not os.path.lexists(path)
+    is_new, there = not os.path.lexists(path), None
     if not is_new:
         there = secret_in(path, str(path), Findings())
         if there == token:
@@ -257,13 +258,15 @@ def _token_file(file: Path, given: Path | None, access: WaldurAccess, force: boo
                 f"{path} holds another token, and stays as it is: name a file with --token-file, or replace it with "
                 "--force"
             )
-    _place(path, f"{token}\n", is_new=is_new)
+    _place(path, f"{token}\n", is_new=is_new, is_secret=True)
     try:
         yield path
     except BaseException:
-        if is_new:
-            with suppress(OSError):
+        with suppress(OSError, SiteAgentError):
+            if is_new:
                 path.unlink()
+            elif there:
+                _place(path, f"{there}\n", is_new=False, is_secret=True)
         raise
 
 
@@ -287,9 +290,10 @@ def _write(file: Path, text: str, *, is_new: bool) -> Settings:
     return checked.settings
 
 
-def _place(path: Path, text: str, *, is_new: bool) -> None:
-    """Write a file for its owner alone, whole or not at all. Raises SiteAgentError; of a new one also where another was
-    there first.
+def _place(path: Path, text: str, *, is_new: bool, is_secret: bool = False) -> None:
+    """Write a file, whole or not at all: a new one for its owner alone, another one with the owner, group and mode that
+    it has, for services read it by these; what is secret is in no case for everybody. Raises SiteAgentError; of a new
+    one also where another was there first.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -300,6 +304,9 @@ def _place(path: Path, text: str, *, is_new: bool) -> None:
             if is_new:
                 os.link(draft, path)
             else:
+                there = path.stat()
+                os.chown(draft, there.st_uid, there.st_gid)
+                os.chmod(draft, stat.S_IMODE(there.st_mode) & ~(stat.S_IRWXO if is_secret else 0))
                 os.replace(draft, path)
         finally:
             with suppress(FileNotFoundError):

@@ -82,8 +82,19 @@ def test_a_file_that_is_there_stays_until_it_is_to_be_replaced(init: Command, tm
     refused = init()
     assert (refused.code, token.read_text(), file.exists()) == (1, "another-token\n", False)
     assert f"{token} holds another token" in refused.err
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("WALDUR_SITE_AGENT_BROKER_URL", "none")
+        assert "nothing is written" in init("--force").err
+    assert (token.read_text(), file.exists()) == ("another-token\n", False)
+    file.write_text("# mine\n")
+    group = 12345 if os.geteuid() == 0 else file.stat().st_gid
+    for path in (file, token):
+        os.chown(path, -1, group)
+        path.chmod(0o644)
     assert init("--force").code == 0
-    assert file.exists() and token.read_text() != "another-token\n"
+    assert file.read_text() != "# mine\n" and token.read_text() != "another-token\n"
+    found = [(each.st_mode & 0o777, each.st_gid) for each in (file.stat(), token.stat())]
+    assert found == [(0o644, group), (0o640, group)]
 
 
 @pytest.mark.parametrize("path", ["", "/other/"])
