@@ -24,10 +24,11 @@ SERVICES := munge mariadb-server slurmdbd slurmctld slurmd slurm-client redis-se
 
 setup: $(STAMP)
 
-# What the locks name, and this checkout as a package.
+# What the locks name, and this checkout as a package. Not compiled: that takes twice as long as all the rest, and what is
+# imported is compiled then.
 define install
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes $(addprefix -r ,$(filter %.lock,$^))
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --no-deps --require-hashes $(addprefix -r ,$(filter %.lock,$^))
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	touch $@
 endef
