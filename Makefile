@@ -54,9 +54,9 @@ quick: setup
 
 # With the newer Pythons, those of the Debian roots of `make services-slurm`. Other clones use these, too: what is
 # installed for this one is below its build, and stays between runs.
-# Not the longest, which draw many examples, nor the words.
+# Not the longest, which draw many examples or read the product's source (`test_readers.py`), nor the words.
 QUICK_FILES = $(filter %.py,$(wildcard $(QUICK) $(addsuffix /test_*.py,$(QUICK)) $(addsuffix /*/test_*.py,$(QUICK))))
-QUICK_NEWER = $(filter-out %_properties.py %_floods.py %_kinds.py %_together.py %_bytes.py tests/docs/%,$(QUICK_FILES))
+QUICK_NEWER = $(filter-out %_properties.py %_floods.py %_kinds.py %_together.py %_bytes.py %_readers.py tests/docs/%,$(QUICK_FILES))
 NEWER ?= *
 quick-newer:
 	for root in $(patsubst %/made,%,$(wildcard $(SLURM_ROOTS)/$(NEWER)/made)); do \
