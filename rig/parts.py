@@ -7,6 +7,7 @@ With REQUIRE_REAL_SERVICES=1 (continuous integration) a missing part fails the t
 import os
 import shutil
 import subprocess
+import sys
 from functools import cache
 from pathlib import Path
 
@@ -25,6 +26,9 @@ GENERATIONS = (OWN_GENERATION, *SLURM_SUITES)
 
 REFERENCE_VENV = Path(os.environ.get("REFERENCE_VENV", "/var/cache/waldur-site-cluster/reference"))
 """A virtual environment with waldur-site-agent and some of its plugins."""
+
+OWN_BIN = str(Path(sys.prefix) / "bin")
+"""Folder of this interpreter's programs: on PATH where its environment is activated."""
 
 SLURM_COMMANDS = ("sacctmgr", "sacct", "sbatch", "scancel", "scontrol", "sdiag", "sinfo", "squeue", "sreport")
 
@@ -80,11 +84,19 @@ class Asker:
     unmarked = ""
 
 
+def path_to_slurm() -> str:
+    """Return PATH without this interpreter's environment, where slurm-emulator has programs of SLURM's names."""
+    folders = os.environ.get("PATH", "").split(os.pathsep)
+    return os.pathsep.join(folder for folder in folders if folder != OWN_BIN)
+
+
 def find_program(names: str) -> str | None:
-    """Return the absolute path of the first of `a|b|c` that is installed; PATH first, then the system folders."""
+    """Return the absolute path of the first of `a|b|c` that is installed; PATH first, then the system folders, then
+    this interpreter's environment.
+    """
     if Asker.unmarked and names not in OF_ANY_DEBIAN:
         pytest.fail(f"{Asker.unmarked} asks for {names} and has no marker real_part", pytrace=False)
-    search = os.environ.get("PATH", "") + ":" + SYSTEM_FOLDERS
+    search = f"{path_to_slurm()}:{SYSTEM_FOLDERS}:{OWN_BIN}"
     for name in names.split("|"):
         found = shutil.which(name, path=search)
         if found:

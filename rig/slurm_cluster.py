@@ -18,7 +18,7 @@ from pathlib import Path
 from agent.core.errors import SiteAgentError
 from agent.host.waiting import GIVE_UP_S
 from rig import processes, slurm_reset
-from rig.parts import OWN_GENERATION, SLURM_COMMANDS
+from rig.parts import OWN_GENERATION, SLURM_COMMANDS, path_to_slurm
 from rig.processes import RealPartError, wait_until
 from rig.slurm_config import SlurmSite
 from rig.slurm_root import SlurmRoot
@@ -55,8 +55,7 @@ class SlurmCluster:
     def env(self) -> dict[str, str]:
         """Environment for programs that are to speak to this cluster, and for its servers, whose zone is UTC."""
         own = {key: value for key, value in os.environ.items() if not key.startswith(("SLURM", "SACCT"))}
-        if self.root:
-            own["PATH"] = f"{self.root.bin}:{own['PATH']}"
+        own["PATH"] = f"{self.root.bin}:{path_to_slurm()}" if self.root else path_to_slurm()
         return {**own, "SLURM_CONF": str(self.folder / "slurm.conf"), "LC_ALL": "C.UTF-8", "TZ": "UTC"}
 
     @property
