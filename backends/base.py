@@ -16,7 +16,7 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from agent.config.model import Problem
 from agent.config.secret import Secret
-from agent.core.actions import ClusterAction
+from agent.core.actions import ClusterAction, ObjectKind, objects_ended
 from agent.core.checks import Check
 from agent.core.model import AllocationSpec, Component, Health, Part, Snapshot
 from agent.core.periodic import DesiredSettings, ObservedSettings
@@ -39,6 +39,9 @@ class Reread:
     before: Snapshot
     accounts: frozenset[str]
     users: frozenset[str]
+    # Accounts of which those right below are read as well, which others may have made: those that were to end, and the
+    # ones above these.
+    with_children: frozenset[str] = frozenset()
 
     @classmethod
     def touched(cls, before: Snapshot, actions: Iterable[ClusterAction]) -> Reread:
@@ -46,7 +49,10 @@ class Reread:
         some = tuple(actions)
         things = (t for a in some for t in a.objects((*a.makes, *a.needs, *a.ends)))
         accounts = frozenset({*(action.account for action in some), *(thing.account for thing in things)})
-        return cls(before, accounts, frozenset(action.ids().get("user", "") for action in some) - {""})
+        users = frozenset(action.ids().get("user", "") for action in some) - {""}
+        deletions = [action for action in some if any(objects_ended([action], ObjectKind.ACCOUNT))]
+        around = objects_ended(deletions, ObjectKind.ACCOUNT, ObjectKind.CHILD)
+        return cls(before, accounts, users, frozenset(thing.account for thing in around))
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +145,7 @@ class Backend(Protocol):
         """Read the cluster as it is now, in a constant number of reads, however many accounts it has.
 
         `Snapshot.complete` lists only parts that were read whole. `scope.reread` names what changes were about: only
-        that need be read again, and it may be ignored; `Snapshot.merged_into` adds the rest of the tree from
+        that need be read again, and it may be ignored as a whole; `Snapshot.merged_into` adds the rest of the tree from
         `scope.reread.before`, and no part is complete that was not before. Where only the jobs of `scope.jobs_of`
         cannot be read, JOBS is not in `complete` and `unread` has the reason: removals wait, all else goes on.
         Raises BackendUnavailable where the cluster does not answer: unknown is never absent. Raises BackendError.

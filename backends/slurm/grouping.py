@@ -37,7 +37,7 @@ def grouped(items: Iterable[Item], key: Callable[[Item], Key]) -> dict[Key, list
     return dict(groups)
 
 
-def portioned(groups: Iterable[Sequence[Item]]) -> Iterator[Sequence[Item]]:
+def portioned(groups: Iterable[Sequence[Item]], size: int = NAMES_AT_ONCE) -> Iterator[Sequence[Item]]:
     for group in groups:
-        for start in range(0, len(group), NAMES_AT_ONCE):
-            yield group[start : start + NAMES_AT_ONCE]
+        for start in range(0, len(group), size):
+            yield group[start : start + size]

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import fields, replace
@@ -137,13 +137,15 @@ class Reader:
         return own is not None and own.holds_limits
 
     def _is_askable(self, reread: Reread) -> bool:
-        """Return whether rows can be asked for by name. Whose QoS hold limits is seen by who else has them."""
+        """Return whether rows can be asked for by name. Whose QoS hold limits is seen by who else has them; what is
+        below an account, in the whole tree.
+        """
         named = (("account", reread.accounts), ("user", reread.users))
         return (
             bool(reread.accounts)
+            and not reread.with_children
             and not self._is_limited_by_qos
-            and max(len(names) for _, names in named) <= NAMED_AT_MOST
-            and all(is_usable(kind, name) for kind, names in named for name in names)
+            and all(can_name(kind, names) for kind, names in named)
         )
 
     def _parts(
@@ -288,8 +290,7 @@ class Reader:
     def _users(self, names: Sequence[str] = ()) -> dict[str, str]:
         """Read the default accounts of these users, or of all, "" where one has none. Raises BackendError."""
         # A user has one default account on each cluster; without a name, the one on slurm.conf's own is listed.
-        some = len(names) <= NAMED_AT_MOST and all(is_usable("user", name) for name in names)
-        who = (f"name={','.join(names)}",) if names and some else ()
+        who = (f"name={','.join(names)}",) if names and can_name("user", names) else ()
         columns = "format=user,defaultaccount"
         return self._streamed(parse.default_accounts, "show", "user", *who, *self._where, columns)
 
@@ -327,6 +328,11 @@ class Reader:
             log.warning("what is used of the limits of %s cannot be read: %s", ", ".join(some), error)
             return Snapshot(self.cluster)
         return Snapshot(self.cluster, used=used, complete=frozenset({Part.USAGE}))
+
+
+def can_name(kind: str, names: Collection[str]) -> bool:
+    """Return whether one read can ask for all of these by name."""
+    return len(names) <= NAMED_AT_MOST and all(is_usable(kind, name) for name in names)
 
 
 def jobs_of(cluster: str, accounts: frozenset[str], read: Callable[[], JobCounts | None]) -> Snapshot:

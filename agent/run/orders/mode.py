@@ -222,10 +222,8 @@ class Orders(Mode[OrderFacts, PlannedOrders]):
         self._outcomes |= {outcome.action: outcome.error for outcome in outcomes}
         if self._goes_on:
             return  # all is read back after the second portion
-        # An account that is to be deleted may have got others below it since then, whose names are unknown here.
-        ends = any(objects_ended(portion.actions, ObjectKind.ACCOUNT))
         carried_out = (*(portion.about or ()), *portion.actions)
-        reread = None if ends else Reread.touched(work.plan.snapshot, carried_out)
+        reread = Reread.touched(work.plan.snapshot, carried_out)
         seen = self.site.backend.observe(Scope(READ_BACK, reread=reread))
         # The TRES were not read again: they cannot have changed.
         seen = replace(seen, tres=work.plan.snapshot.tres, complete=seen.complete | {Part.TRES})

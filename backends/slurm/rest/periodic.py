@@ -27,7 +27,7 @@ class RestPeriodicSettings:
 
     def state(self, account: str) -> ObservedSettings | None:
         """Return what the account has of its own; None where it is not on the cluster. Raises BackendError."""
-        row = self._reader.rows().account(account)
+        row = self._reader.rows({account}).account(account)
         if row is None:
             return None
         limits = {kind: dict(row.tres.get(path, {})) for kind, path in LISTS.items()}

@@ -42,6 +42,7 @@ from backends.slurm.allowed_names import checked, free_text
 from backends.slurm.grouping import grouped, portioned, products
 from backends.slurm.rest.client import RequestRefused
 from backends.slurm.rest.rows import (
+    ASSOCIATIONS,
     GROUP_MINUTES,
     GROUP_TRES,
     JOB_MINUTES,
@@ -52,7 +53,6 @@ from backends.slurm.rest.rows import (
     Rows,
 )
 
-ASSOCIATIONS = "slurmdb/associations/"
 # An empty name means all of them: the others would be changed as well.
 NO_BASE_ROW = (
     "slurmrestd cannot end the association of {user} in {account} that is good for all partitions, and leave the "
@@ -376,6 +376,11 @@ BUILDERS: Mapping[type[ClusterAction], Callable[[RequestBuilder, Any, Rows], lis
     ],
 }
 SUPPORTED = frozenset({*BUILDERS, CancelJobs})
+
+
+def accounts_of(actions: Iterable[ClusterAction]) -> frozenset[str]:
+    """Return the accounts whose rows the requests of these actions go by."""
+    return frozenset(name for action in actions for kind, name in _names(action) if kind == "account")
 
 
 def in_kinds(actions: Iterable[ClusterAction]) -> Iterator[list[ClusterAction]]:

@@ -8,7 +8,7 @@ away every list of TRES that a change omits, and makes the inherited QoS the row
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -19,7 +19,8 @@ from agent.core.errors import BackendError, ParseError
 from agent.core.model import Account, MemberQos, Part, Snapshot
 from backends.slurm.rest.client import items
 
-READ = "GET slurmdb/associations/"
+ASSOCIATIONS = "slurmdb/associations/"
+READ = f"GET {ASSOCIATIONS}"
 GROUP_MINUTES = ("group", "minutes")
 GROUP_TRES = ("total",)
 JOB_MINUTES = ("minutes", "per", "job")
@@ -151,7 +152,8 @@ class Rows:
 
 
 def parse(document: Mapping[str, Any], cluster: str) -> Rows:
-    """Return all rows of the cluster. The root account is always there: without it, nothing was read.
+    """Return the rows of an answer, which has the accounts above each. The root account is always there: without it,
+    nothing was read.
 
     Raises ParseError; BackendError for rows of another cluster.
     """
@@ -175,6 +177,25 @@ def parse(document: Mapping[str, Any], cluster: str) -> Rows:
         counted = replace(row, counted_qos=_folded(row)) if row.user else row
         own[row.key] = _own(counted, above) if above else counted
     return Rows(own)
+
+
+def unread_above(document: Mapping[str, Any]) -> frozenset[str]:
+    """Return the accounts right above the rows of an answer that are not in it. Raises ParseError."""
+    rows = [_row(item) for item in items(document, "associations")]
+    above = {row.account if row.user else row.parent for row in rows} - {""}
+    return frozenset(above.difference(row.account for row in rows if not row.user))
+
+
+def children(document: Mapping[str, Any], accounts: Collection[str]) -> frozenset[str]:
+    """Return the accounts in an answer that are right below these; it may have others. Raises ParseError."""
+    rows = map(_row, items(document, "associations"))
+    return frozenset(row.account for row in rows if not row.user and row.parent in accounts)
+
+
+def default_accounts(document: Mapping[str, Any]) -> dict[str, str]:
+    """Return the default accounts of users by what an answer has of them. Raises ParseError."""
+    rows = map(_row, items(document, "associations"))
+    return {row.user: row.account for row in rows if row.user and row.is_default}
 
 
 def users_of_qos(document: Mapping[str, Any]) -> dict[str, list[str]]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from agent.core.account_names import fold
 from agent.core.actions import (
@@ -37,8 +37,8 @@ from backends.slurm.programs import NO_ACCESS_TO_QOS
 from backends.slurm.rest.client import RequestRefused, RestClient
 from backends.slurm.rest.jobs import RestJobs
 from backends.slurm.rest.reader import RestReader
-from backends.slurm.rest.requests import ASSOCIATIONS, Request, RequestBuilder, in_kinds, is_for_commands
-from backends.slurm.rest.rows import Rows
+from backends.slurm.rest.requests import Request, RequestBuilder, accounts_of, in_kinds, is_for_commands
+from backends.slurm.rest.rows import ASSOCIATIONS, Rows
 
 log = logging.getLogger(__name__)
 
@@ -73,7 +73,7 @@ class RestWriter:
         if not usable:
             return outcomes
         with self._lock:
-            batch = _Batch(self._client, self._builder, self._reader, self._lock)
+            batch = _Batch(self._client, self._builder, self._reader, self._lock, accounts_of(usable))
             for group in in_kinds(usable):
                 done = list(batch.carry_out([a for a in group if not is_for_commands(a)], self._jobs))
                 refused = {
@@ -118,7 +118,7 @@ class RestWriter:
         usable, _ = self._checked(actions)
         if not usable:
             return []
-        batch = _Batch(self._client, self._builder, self._reader, self._lock)
+        batch = _Batch(self._client, self._builder, self._reader, self._lock, accounts_of(usable))
         lines: list[str] = []
         for group in in_kinds(usable):
             lines += batch.lines([action for action in group if not is_for_commands(action)])
@@ -154,17 +154,23 @@ def _is_known_refusal(outcome: Outcome) -> bool:
 
 
 class _Batch:
-    """One call of `apply`: the rows as they were read, and as the requests so far have changed them."""
+    """One call of `apply`: the rows of its accounts as they were read, and as the requests so far have changed them."""
 
     def __init__(
-        self, client: RestClient, builder: RequestBuilder, reader: RestReader, lock: WriteLock
+        self,
+        client: RestClient,
+        builder: RequestBuilder,
+        reader: RestReader,
+        lock: WriteLock,
+        accounts: frozenset[str],
     ) -> None:
         self._client = client
         self._lock = lock
         self._builder = builder
         self._reader = reader
-        self.rows = reader.rows()
+        self.rows = reader.rows(accounts)
         self._tres: frozenset[str] | None = None
+        self._qos_users: Mapping[str, Sequence[str]] | None = None
         self._failures = FailurePropagation()
 
     def carry_out(self, group: Sequence[ClusterAction], jobs: RestJobs) -> Iterator[Outcome]:
@@ -227,15 +233,22 @@ class _Batch:
     def _run_possible(self, request: Request) -> Iterator[Outcome]:
         """Send the request without the actions that must not happen any more, after what failed before them."""
         stopped = {action: error for action in request.actions if (error := self._failures.error_for(action))}
-        stopped |= not_empty(
-            [action for action in request.actions if action not in stopped], self._reader.tree
-        )
         left = [action for action in request.actions if action not in stopped]
-        stopped |= kept_qos(left, self._reader.users_of_qos)
+        stopped |= not_empty(left, lambda: self._reader.around({action.account for action in left}))
+        left = [action for action in request.actions if action not in stopped]
+        stopped |= kept_qos(left, self._users_of_qos)
         yield from self.noted([Outcome(action, error) for action, error in stopped.items()])
         left = [action for action in request.actions if action not in stopped]
         for rest in self._builder.requests(left, self.rows) if stopped else [request]:
             yield from self._run(rest)
+
+    def _users_of_qos(self) -> Mapping[str, Sequence[str]]:
+        """Return who has each QoS, read once when the first is to go: slurmrestd cannot ask for those of one (24.11.5,
+        26.05.5). Raises BackendError.
+        """
+        if self._qos_users is None:
+            self._qos_users = self._reader.users_of_qos()
+        return self._qos_users
 
     def _run(self, request: Request) -> Iterator[Outcome]:
         started_s = time.monotonic()

@@ -6,7 +6,8 @@ backend keeps is in tests/backends/test_contract.py.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,7 @@ from agent.core.model import MemberQos, Part
 from agent.core.periodic import LimitType, ObservedSettings
 from agent.core.periods import Month
 from agent.core.usage import UsageQuery
+from agent.http.client import Params
 from agent.run import passes
 from agent.run.periodic import mode as periodic_limits
 from agent.run.results import Result
@@ -36,6 +38,7 @@ from agent.run.site import Site
 from agent.state.passes import last
 from backends.base import Scope, UsageCheck
 from backends.slurm.rest.client import RestClient
+from backends.slurm.rest.rows import ASSOCIATIONS
 from backends.slurm.rest_access import read_access
 from rig.processes import free_ports
 from rig.site import configuration, site_of
@@ -84,26 +87,54 @@ def site(
     return site_of(configuration(waldur, folder, backend=backend, policy={"limit_cuts": limit_cuts}))
 
 
+def tree_reads(site: Site) -> Callable[[], tuple[int, int]]:
+    """Return what says how many reads of all associations, and of named ones, there were since it was asked last."""
+    client: RestClient = site.backend._client  # type: ignore[attr-defined]
+    read, kinds = client.read, Counter[bool]()
+
+    def noted(path: str, params: Params = ()) -> Any:
+        kinds[[key for key, _ in params] == ["cluster"]] += path == ASSOCIATIONS
+        return read(path, params)
+
+    def since() -> tuple[int, int]:
+        return kinds.pop(True, 0), kinds.pop(False, 0)
+
+    client.read = noted  # type: ignore[method-assign]
+    return since
+
+
 @EVERY_SLURMRESTD
 def test_orders_make_change_and_end_an_allocation(
     rest_access: Access, waldur: SimulatedWaldur, tmp_path: Path
 ) -> None:
     through = site(waldur, tmp_path, rest_access)
     before = set(through.backend.observe(TREE).accounts)
+    asked = tree_reads(through)
     project = waldur.seed.project_uuids[0]
     order = waldur.place_create_order(project, "First light", limits={"cpu": 10, "mem": 2})
     report = passes.process_orders(through)
     assert [o.result for o in report.orders] == [Result.DONE], report.as_json()
+    assert asked() == (1, 3)
     observed = through.backend.observe(TREE)
     (name,) = [new for new in observed.accounts.keys() - before if new.startswith("a_")]
     assert observed.accounts[name].limits == {"cpu": 600, "mem": 122880}
     assert len(observed.users_of(name)) == 2
     resource = waldur.order(order).resource_uuid
     waldur.orders.place_update(resource, {"cpu": 20, "mem": 2})
+    asked()
     assert [o.result for o in passes.process_orders(through).orders] == [Result.DONE]
+    assert asked() == (1, 2)
     assert through.backend.observe(TREE).accounts[name].limits == {"cpu": 1200, "mem": 122880}
+    leaver = waldur.store.users[waldur.store.active_grants(project)[0].user_uuid]
+    waldur.people.remove_member(project, leaver.username)
+    asked()
+    report = passes.sync_members(through)
+    assert [o.action.verb for o in report.outcomes if o.action.where == "cluster"] == ["remove member"]
+    assert asked() == (1, 3)
     waldur.orders.place_terminate(resource)
     assert [o.result for o in passes.process_orders(through).orders] == [Result.DONE]
+    # Two for each account that goes: what is below it and in it, and whether another cluster has it.
+    assert asked() == (1, 10)
     assert name not in through.backend.observe(TREE).accounts
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,9 @@ import pytest
 
 from agent.core.actions import DeleteAccount, RemoveMember, SetLimits
 from agent.core.checks import Check, CheckState
-from agent.core.errors import BackendError, BackendUnavailable, JobsStillActive, ParseError
-from agent.core.model import Part
-from backends.base import BackendContext, Scope
+from agent.core.errors import BackendError, BackendUnavailable, JobsStillActive, NotEmpty, ParseError
+from agent.core.model import Account, Part, Snapshot
+from backends.base import BackendContext, Reread, Scope
 from backends.slurm.plugin import plugin
 from backends.slurm.rest.backend import RestSlurmBackend
 from backends.slurm.rest.client import AnswerTooLarge, RequestDenied, RequestRefused
@@ -199,6 +200,46 @@ def test_a_row_is_written_whole_and_without_what_it_inherits(start: Start) -> No
         b'"total":[{"type":"cpu","name":"","count":5}],'
         b'"group":{"minutes":[{"type":"cpu","name":"","count":7}]}}}}]}'
     )
+
+
+def named(server: StandIn) -> list[str]:
+    """What was asked for by name, in order; empty for all associations."""
+    return [",".join(text for key, text in asked.query if key != "cluster") for asked in server.asked]
+
+
+CAME = {
+    "somebody": ({"associations": [], "errors": []}, tree(row("a"), row("a", "ann"))),
+    "an account": (tree(row("b", parent_account="a")), tree(row("a"), row("b", parent_account="a"))),
+}
+
+
+@pytest.mark.parametrize("what", CAME)
+def test_right_before_a_deletion_it_is_seen_who_came_meanwhile(start: Start, what: str) -> None:
+    server, backend = start(in_turn(*map(says, (tree(row("a")), *CAME[what]))))
+    (outcome,) = backend.apply([DeleteAccount(account="a", parent="root")])
+    assert isinstance(outcome.error, NotEmpty)
+    assert {asked.method for asked in server.asked} == {"GET"}
+    assert named(server) == ["a,root", "a", "a,root" if what == "somebody" else "a,b,root"]
+
+
+def test_accounts_are_read_with_those_above_them_now(start: Start) -> None:
+    moved = row("a", parent_account="p", qos=["fast"])
+    rows = [tree(row("a")), tree(moved), tree(moved, row("p", qos=["fast"]))]
+    server, backend = start(in_turn(*map(says, rows)))
+    before = backend.observe(TREE)
+    look = replace(TREE, reread=Reread(before, frozenset({"a"}), frozenset()))
+    for _ in range(2):
+        assert backend.observe(look).accounts["a"] == Account("a", parent="p")
+    assert named(server) == ["", "a,root", "a,p,root", "a,p,root"]
+
+
+def test_many_accounts_are_read_some_at_a_time_and_more_with_the_whole_tree(start: Start) -> None:
+    server, backend = start(lambda _: says(tree()))
+    for number in (150, 501):
+        accounts = frozenset(f"a{each}" for each in range(number))
+        backend.observe(replace(TREE, reread=Reread(Snapshot("test"), accounts, frozenset())))
+    assert [len(names.split(",")) for names in named(server) if names] == [100, 51]
+    assert named(server)[-1] == ""
 
 
 REFUSALS: list[tuple[Answer, type[BackendError]]] = [
