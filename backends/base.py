@@ -385,6 +385,9 @@ class Advice:
     limit: str = "limit"
     unit: str = "units of the cluster"
     submit_limit: str = "limit of submitted jobs"
+    # What can be limited, as the cluster calls it, and the option by which a job names its account.
+    limited: str = "limits"
+    account_option: str = "--account="
     # What to do where it does not answer, and where it keeps no limit of what a component counts.
     away: str = "check that the cluster answers on this host, and backend_settings"
     unknown_limit: str = "correct the component, or make the cluster keep such a limit"

@@ -25,6 +25,7 @@ class MoabPlugin:
         product="MOAB",
         limit="deposits",
         unit="credits",
+        account_option="msub -A ",
         away="check that MAM runs, and that this host reaches it: `mam-list-accounts --raw --quiet --show Name`",
         unknown_limit="MAM keeps one limit of an account, its deposits: correct the component (docs/moab.md)",
     )

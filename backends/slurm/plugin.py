@@ -25,6 +25,7 @@ class SlurmPlugin:
         limit="GrpTRESMins",
         unit="TRES-minutes",
         submit_limit="GrpSubmitJobs",
+        limited="TRES",
         away="check that slurmdbd runs (systemctl status slurmdbd), and that this host reaches it: `sacctmgr show "
         "cluster`",
         unknown_limit="add it to AccountingStorageTRES in slurm.conf and restart slurmctld, or correct the component",

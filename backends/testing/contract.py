@@ -644,6 +644,7 @@ class BackendContract:
         now = backend.observe(Scope(BULK_PARTS, frozenset({"a_few"})))
         changed(*accounts.removal("a_few", now, default_account="root", reason="test"))
 
+    @needs(test_a_removal_leaves_every_member_a_valid_default_account)
     def test_a_project_goes_after_its_allocations_in_one_batch(
         self, subject: Subject, backend: Backend
     ) -> None:
@@ -665,6 +666,7 @@ class BackendContract:
     @needs(
         test_one_bad_action_is_found_among_many_and_the_others_are_done,
         test_members_come_twice_and_go_twice_and_only_they,
+        test_limits_are_set_raised_lowered_and_made_zero_each_for_itself,
     )
     def test_writing_costs_what_is_known_of_the_kind_of_change(
         self, subject: Subject, backend: Backend, what: str

@@ -173,7 +173,7 @@ class Day:
     def _held_summary(self) -> str:
         names = " and ".join(self._account(uuid) for uuid in self._resources[-2:])
         return (
-            "Two allocations were terminated in Waldur at once. The policy of this site lets one go without a word, "
+            "Two allocations were terminated in Waldur at once. This site lets one go without an approval, "
             f"so nothing is deleted: {names} wait for `approve {self.held}`."
         )
 

@@ -285,7 +285,7 @@ def _of_backend(
     remedy = PLUGIN if mode is Mode.REPORT and offering.plugin_venv else advice.away
     yield Probe(name, health, remedy, about)
     # Without a site the check above has reported why.
-    yield Probe("TRES", lambda: _tres(made[0], advice) if made else (), remedy, about)
+    yield Probe(advice.limited, lambda: _tres(made[0], advice) if made else (), remedy, about)
     yield Probe(name, lambda: _details(made[0], known, advice) if made else (), remedy, about)
 
 
@@ -328,6 +328,9 @@ def _tres(site: Site, advice: Advice) -> Iterator[Check]:
     for tres in missing:
         known = ", ".join(sorted(snapshot.tres))
         said = f"the component {wanted[tres]} limits {tres}, which the cluster does not have (it has {known})"
-        yield problem("TRES", said, advice.unknown_limit)
+        yield problem(advice.limited, said, advice.unknown_limit)
     if not missing:
-        yield ok("TRES", f"the cluster has all that components limit: {', '.join(sorted(wanted)) or 'none'}")
+        yield ok(
+            advice.limited,
+            f"the cluster has all that components limit: {', '.join(sorted(wanted)) or 'none'}",
+        )

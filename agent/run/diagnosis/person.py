@@ -93,13 +93,14 @@ def explain(site: Site, person: str, resource: Resource) -> Explanation:
     ]
     coming = tuple(_coming(preview, fold(on_cluster))) if preview else ()
     name = on_cluster or person
+    option = registry.advice_of(site.offering, Mode.MEMBERSHIP_SYNC).account_option
     broken = next((link.broken for link in links if link.broken), "")
     if still_in and broken != still_in:
         broken = f"{broken} {still_in}"
     if broken and coming:
         broken = f"{broken} The next pass over members would change that: {coming[0]}."
     verdict = (
-        broken or f"Nothing is wrong: {name} can submit jobs with `--account={fold(resource.backend_id)}`."
+        broken or f"Nothing is wrong: {name} can submit jobs with `{option}{fold(resource.backend_id)}`."
     )
     return Explanation(name, resource, tuple(links), verdict, coming)
 
@@ -245,7 +246,8 @@ def _cluster_links(
     else:
         yield AccessStep("association", "none", _missing(preview, user, account, preview.sync.plans[0].case))
     default = seen.default_accounts.get(user)
-    noted = "" if default == account else f" (not this one: jobs need `--account={account}`)"
+    option = registry.advice_of(site.offering, Mode.MEMBERSHIP_SYNC).account_option
+    noted = "" if default == account else f" (not this one: jobs need `{option}{account}`)"
     yield AccessStep("default account", f"{default}{noted}" if default else "none")
     yield from _qos_and_limits(site, seen, user, account, resource)
 
