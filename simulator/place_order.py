@@ -15,6 +15,8 @@ from urllib.request import ProxyHandler, build_opener
 USAGE = "usage: python -m simulator.place_order http://127.0.0.1:8899 NAME cpu=100 ..."
 ENDED = ("done", "erred", "rejected", "canceled")
 PAUSE_S = 0.05
+# So long an order stays in one state before this says where to look.
+HINT_AFTER_S = 30
 
 
 def main(arguments: list[str]) -> int:
@@ -38,7 +40,7 @@ def main(arguments: list[str]) -> int:
 
 def _place(control: str, name: str, limits: dict[str, int]) -> int:
     project = _ask(f"{control}/seed")["project_uuids"][0]
-    started_s, state = time.monotonic(), ""
+    started_s, state, hint_at_s = time.monotonic(), "", 0.0
     uuid = _ask(f"{control}/orders", {"project_uuid": project, "name": name, "limits": limits})["order_uuid"]
     while state not in ENDED:
         order = _ask(f"{control}/orders/{uuid}")
@@ -48,6 +50,12 @@ def _place(control: str, name: str, limits: dict[str, int]) -> int:
             words = (f"{time.monotonic() - started_s:5.2f} s", name, state, account, order["error_message"])
             sys.stdout.write("  ".join(filter(None, words)) + "\n")
             sys.stdout.flush()
+            hint_at_s = time.monotonic() + HINT_AFTER_S
+        elif hint_at_s and time.monotonic() > hint_at_s:
+            sys.stderr.write(
+                f"{name} is {state} still: is the offering paused, or the cluster not running? See `status`.\n"
+            )
+            hint_at_s = 0.0
         time.sleep(PAUSE_S)
     return 0 if state == "done" else 1
 

@@ -10,6 +10,7 @@ from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 from rich.text import Text
 
+from agent.cli.output import has_colours
 from agent.core.printable import printable
 
 PIPE_WIDTH = 1000
@@ -28,6 +29,12 @@ class CleanConsole(Console):
 
 
 def console(*, stderr: bool = False) -> Console:
-    """Return a console for tables. In a pipe, or in the mail of cron, rows are not folded."""
+    """Return a console for tables. In a pipe, or in the mail of cron, rows are not folded. Without colours there is no
+    other style either, as in lines.
+    """
     stream = sys.stderr if stderr else sys.stdout
-    return CleanConsole(file=stream, width=None if stream.isatty() else PIPE_WIDTH)
+    return CleanConsole(
+        file=stream,
+        width=None if stream.isatty() else PIPE_WIDTH,
+        color_system="auto" if has_colours(err=stderr) else None,
+    )

@@ -240,9 +240,10 @@ def _cluster_links(
         yield AccessStep("account", "none", said)
         return
     yield AccessStep("account", f"{account} below {standing.parent}")
-    rows = sorted(row.partition or "all partitions" for row in seen.rows_of(account, user))
-    if rows:
-        yield AccessStep("association", f"{user} in {account} on {', '.join(rows)}", still_in)
+    if rows := seen.rows_of(account, user):
+        partitions = sorted(row.partition or "all partitions" for row in rows)
+        named = f" on {', '.join(partitions)}" if any(row.partition for row in rows) else ""
+        yield AccessStep("association", f"{user} in {account}{named}", still_in)
     else:
         yield AccessStep("association", "none", _missing(preview, user, account, preview.sync.plans[0].case))
     default = seen.default_accounts.get(user)
