@@ -108,7 +108,7 @@ def test_pull_and_push_work_side_by_side_in_one_state(
             pull.start()
             wait_until("order", lambda: waldur.order(order).state.value == "done", pull.process, pull.log)
             push.start()
-            wait_until("report", lambda: "nothing is submitted" in push.output(), push.process, push.log)
+            wait_until("report", lambda: "so none is submitted" in push.output(), push.process, push.log)
         finally:
             pull.stop()
             push.stop()

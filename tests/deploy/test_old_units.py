@@ -166,7 +166,7 @@ def run(tmp_path: Path) -> Iterator[Run]:
 
 def reported(unit: UnitProcess) -> bool:
     """Whether a pass over usage has ended; no job ran."""
-    return "nothing is submitted" in unit.output()
+    return "so none is submitted" in unit.output()
 
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="mount namespaces need root")

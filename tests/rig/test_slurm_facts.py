@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from rig.processes import wait_until
 from rig.slurm_cluster import SlurmCluster
 
 pytestmark = pytest.mark.every_slurm
@@ -106,7 +107,9 @@ def test_load_of_new_things_changes_nothing_else(slurm: SlurmCluster) -> None:
         *(("alloc3", user, "") for user in ("ann", "eve", "root")),
     }
     assert default_accounts(slurm) == {**defaults, "eve": "alloc3"}
-    assert slurm.run("sbatch", "-A", "alloc3", "--wrap", "true").returncode == 0
+    wait_until(
+        "slurmctld knows them", lambda: not slurm.run("sbatch", "-A", "alloc3", "--wrap", "true").returncode
+    )
 
     code, out, _ = load(slurm, NEW_THINGS)
     assert (code, out.splitlines()[-1]) == (0, " Nothing new added.")

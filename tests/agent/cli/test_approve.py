@@ -78,7 +78,7 @@ def test_plan_shows_what_would_wait(command: Command, waiting: tuple[str, str]) 
     assert [held["id"] for held in offering["held"]] == [plan]
     assert offering["actions"] == []
     printed = command("plan", "order_process", "--commands", "--exit-code", "-c", config)
-    assert (printed.code, printed.out) == (0, "# Test SLURM\n"), "nothing of it would be run"
+    assert (printed.code, printed.out) == (0, "# Test SLURM\nno commands\n"), "nothing of it would be run"
 
 
 def test_a_pause_stops_the_passes_of_one_offering_until_it_is_lifted(

@@ -42,6 +42,8 @@ def both(
     job_rows.add_accounts(cluster, MEMBERS)
     job_rows.add(cluster, rows())
     job_rows.add(cluster, job_rows.random_jobs({"steady": ["ann", "bob"]}, BUSY, 200))
+    # Whoever is new has the first account as default, which newer releases do not take away.
+    cluster.run("sacctmgr", "-i", "modify", "user", "where", "name=ann,bob", "set", "DefaultAccount=steady")
     for what in ("user where name=ann,bob account=gone", "account where name=gone"):
         cluster.ask("sacctmgr", "-i", "remove", *what.split())
     module_environment.setenv("SLURM_CONF", cluster.env["SLURM_CONF"])

@@ -141,8 +141,6 @@ def _bad_dates(first: str, last: str) -> tuple[str, ...]:
             _bad_dates("yesterday", "2024-02-01"),
             "--start-date 'yesterday' is no date: write it as 2024-01-31",
         ),
-        ((*MARCH, "-o", UNKNOWN), f"offering {UNKNOWN} is not in "),
-        ((*MARCH, "-o", "no uuid"), "offering no uuid is not in "),
     ],
 )
 def test_what_cannot_be_loaded_ends_with_1_before_anything_is_asked(
@@ -162,6 +160,8 @@ def test_what_cannot_be_loaded_ends_with_1_before_anything_is_asked(
         (("-s", "2024-01-01"), "Missing option '-e' / '--end-date'"),
         ((*MARCH, "--resume", "--dry-run"), "a dry run leaves nothing behind"),
         ((*MARCH, "--delay-between-months", "-1"), "-1 is not in the range"),
+        ((*MARCH, "-o", UNKNOWN), f"offering {UNKNOWN} is not in "),
+        ((*MARCH, "-o", "no uuid"), "offering no uuid is not in "),
     ],
 )
 def test_usage_errors(with_token: str, command: Command, words: tuple[str, ...], sentence: str) -> None:
@@ -249,7 +249,7 @@ def test_one_offering_of_several_has_to_be_named(
     Path(with_token).write_text(f"{head}offerings:\n{second}{entry}")
     said = command(*LOAD, "-c", with_token, *MARCH)
     assert said.code == 2
-    assert f"--offering-uuid is needed: {with_token} has {'f' * 32} (Test SLURM), " in said.err
+    assert f"--offering-uuid is needed: {with_token} has Test SLURM ({'f' * 32}), " in said.err
 
 
 def _typed(operator: Operator, monkeypatch: pytest.MonkeyPatch) -> tuple[str, ...]:
