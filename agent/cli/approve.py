@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
+from collections.abc import Set
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -55,7 +55,12 @@ def command(
     if plan_id is None:
         _print(waiting, LINES_SHOWN if not all_lines else None, as_json=as_json)
         return 0
-    found = find(waiting, plan_id)
+    meant = [each for each in waiting if plan_id and each.plan.id.startswith(plan_id)]
+    if len(meant) != 1:
+        problem = "is not held" if not meant else "could be several plans: give more letters"
+        ids = [each.plan.id if meant else each.plan.short_id for each in meant or waiting]
+        raise SiteAgentError(f"plan {plan_id} {problem}; held are: {', '.join(sorted(ids)) or 'none'}")
+    (found,) = meant
     if all_lines:
         _print([found], None, as_json=as_json)
         return 0
@@ -73,16 +78,6 @@ def command(
         )
     full_passes.queue(settings, held.offering)
     return 0
-
-
-def find(waiting: Sequence[WaitingPlan], plan_id: str) -> WaitingPlan:
-    """Return the held plan whose id begins so. Raises SiteAgentError where there is none, or several."""
-    found = [each for each in waiting if plan_id and each.plan.id.startswith(plan_id)]
-    if len(found) != 1:
-        problem = "is not held" if not found else "could be several plans: give more letters"
-        ids = [each.plan.id if found else each.plan.short_id for each in found or waiting]
-        raise SiteAgentError(f"plan {plan_id} {problem}; held are: {', '.join(sorted(ids)) or 'none'}")
-    return found[0]
 
 
 def release(

@@ -15,6 +15,7 @@ from agent.cli.output import echo
 from agent.config.model import Settings
 from agent.core import choice
 from agent.core.account_names import fold
+from agent.core.printable import shortlist
 from agent.state import journal
 from agent.state.journal import Query
 
@@ -69,7 +70,7 @@ def _order(settings: Settings, beginning: str) -> str:
     found = choice.meant(beginning, sorted(orders), str)
     if len(found) > 1:
         raise click.BadParameter(
-            f"{beginning!r} could be several orders: {choice.listed(found)}", param_hint="--order"
+            f"{beginning!r} could be several orders: {shortlist(found, choice.SHOWN)}", param_hint="--order"
         )
     return found[0] if found else beginning
 

@@ -20,7 +20,7 @@ from marshmallow import ValidationError
 
 from agent import __version__
 from agent.cli.commands.services import TOKEN, TOKEN_VARIABLE, URL_VARIABLE
-from agent.cli.options import number
+from agent.cli.options import number, token_in
 from agent.cli.output import echo
 from agent.config.field_types import api_url
 from agent.config.findings import Findings
@@ -32,6 +32,7 @@ from agent.config.unencrypted import leads_away
 from agent.core.checks import CheckState
 from agent.core.errors import BackendError, SiteAgentError, WaldurError
 from agent.core.model import OfferingFacts
+from agent.host import files
 from agent.run.diagnosis import offering as checks
 from agent.run.diagnosis import probes
 from agent.run.service import configuration, first_file
@@ -175,14 +176,9 @@ def _access(url: str | None, token_file: Path | None) -> WaldurAccess:
     if leads_away(address, "http"):
         echo(f"warning: {address} is without TLS: whoever listens on the network reads the token", err=True)
     if token_file is not None:
-        findings = Findings()
-        token = secret_in(token_file, "--token-file", findings)
-        echo(*map(str, findings.problems), err=True)
-        if token is None:
-            raise SiteAgentError("the token cannot be read: see above")
-    else:
-        ways = f"--token-file, or the variable {TOKEN_VARIABLE}"
-        token = os.environ.get(TOKEN_VARIABLE, "").strip() or _asked("Token", ways, hidden=True)
+        return WaldurAccess(address, token_in(token_file, "--token-file", "token"))
+    ways = f"--token-file, or the variable {TOKEN_VARIABLE}"
+    token = os.environ.get(TOKEN_VARIABLE, "").strip() or _asked("Token", ways, hidden=True)
     return WaldurAccess(address, Secret(token))
 
 
@@ -297,20 +293,12 @@ def _place(path: Path, text: str, *, is_new: bool, is_secret: bool = False) -> N
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor, draft = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        try:
-            with open(descriptor, "w", encoding="utf-8") as stream:
-                stream.write(text)
-            if is_new:
-                os.link(draft, path)
-            else:
-                there = path.stat()
-                os.chown(draft, there.st_uid, there.st_gid)
-                os.chmod(draft, stat.S_IMODE(there.st_mode) & ~(stat.S_IRWXO if is_secret else 0))
-                os.replace(draft, path)
-        finally:
-            with suppress(FileNotFoundError):
-                os.unlink(draft)
+        if is_new:
+            files.put(path, text.encode(), is_new=True)
+        else:
+            there = path.stat()
+            mode = stat.S_IMODE(there.st_mode) & ~(stat.S_IRWXO if is_secret else 0)
+            files.put(path, text.encode(), mode=mode, owner=files.Owner(there.st_uid, there.st_gid))
     except OSError as error:
         raise SiteAgentError(f"cannot write {path}: {error.strerror}") from error
 

@@ -15,10 +15,13 @@ import click
 
 from agent.cli.output import echo
 from agent.config import load
+from agent.config.findings import Findings
 from agent.config.model import Mode, Offering, Settings
+from agent.config.secret import Secret
+from agent.config.sources import secret_in
 from agent.core import choice
 from agent.core.errors import ConfigError, SiteAgentError, by_cause
-from agent.core.printable import printable_json
+from agent.core.printable import printable_json, shortlist
 from agent.observability import apm, logs, sentry
 
 Found = TypeVar("Found")
@@ -50,12 +53,17 @@ def select_offerings(settings: Settings, name: str | None) -> list[Offering]:
     if name is None:
         return list(settings.offerings)
     found = choice.meant(name, settings.offerings, lambda each: each.uuid, lambda each: each.name)
-    known = choice.listed([f"{each.name} ({each.uuid})" for each in found or settings.offerings])
+    known = names_of(found or settings.offerings)
     if not found:
-        raise ConfigError(f"offering {name} is not in {settings.source}, which has: {known or 'none'}")
+        raise ConfigError(f"offering {name} is not in {settings.source}, which has: {known}")
     if len(found) > 1:
         raise click.BadParameter(f"{name!r} could be several: {known}", param_hint="--offering")
     return found
+
+
+def names_of(offerings: Iterable[Offering]) -> str:
+    """Return names and uuids, for an error to show."""
+    return shortlist((f"{each.name} ({each.uuid})" for each in offerings), choice.SHOWN) or "none"
 
 
 def served_offerings(settings: Settings, offering_name: str | None, mode: Mode) -> list[Offering]:
@@ -96,6 +104,16 @@ def of_each(offerings: Iterable[Offering], work: Callable[[Offering], Found]) ->
         except SiteAgentError as error:
             outcomes.append(Outcome(offering, error=error))
     return outcomes
+
+
+def token_in(file: Path, option: str, what: str) -> Secret:
+    """Return the token in a file that an option names; say what is to be said of the file. Raises SiteAgentError."""
+    findings = Findings()
+    token = secret_in(file, option, findings)
+    echo(*map(str, findings.problems), err=True)
+    if token is None:
+        raise SiteAgentError(f"the {what} cannot be read: see above")
+    return Secret(token)
 
 
 def print_json(document: Any) -> None:

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import TypeVar
 
@@ -11,6 +11,7 @@ from agent.core.account_names import fold, uuid_hex
 
 T = TypeVar("T")
 
+# So many are named in an error, by `printable.shortlist`.
 SHOWN = 10
 
 
@@ -27,9 +28,3 @@ def meant(wanted: str, things: Iterable[T], *names: Callable[[T], str]) -> list[
     # The beginning of a uuid may have dashes, too.
     beginnings = tuple({word, word.replace("-", "")} - {""})
     return [each for each in known if any(fold(name(each)).startswith(beginnings) for name in names)]
-
-
-def listed(names: Sequence[str]) -> str:
-    """Return some of the names for an error to show."""
-    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-    return ", ".join(names[:SHOWN]) + more

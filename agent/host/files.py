@@ -11,8 +11,9 @@ import errno
 import os
 import pwd
 import stat
+import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -39,6 +40,30 @@ def make_folder(folder: Path) -> None:
         folder = folder.parent
     for place in reversed(missing):
         place.mkdir(mode=0o700, exist_ok=True)
+
+
+def put(
+    path: Path, content: bytes, *, mode: int = 0o600, owner: Owner | None = None, is_new: bool = False
+) -> None:
+    """Write a file, whole or not at all, in place of one that is there. `is_new`: one that is there stays as it is.
+    Raises OSError, of these FileExistsError for a new one.
+    """
+    descriptor, draft = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with open(descriptor, "wb") as stream:
+            if owner is not None:
+                os.fchown(descriptor, owner.uid, owner.gid)
+            os.fchmod(descriptor, mode)
+            stream.write(content)
+            stream.flush()
+            os.fsync(descriptor)
+        if is_new:
+            os.link(draft, path)
+        else:
+            os.replace(draft, path)
+    finally:
+        with suppress(FileNotFoundError):
+            os.unlink(draft)
 
 
 def owner_of(folder: Path) -> Owner:

@@ -166,20 +166,23 @@ def _accounts_above(spec: AllocationSpec, snapshot: Snapshot) -> tuple[str, ...]
     return tuple(name for name in snapshot.above(spec.account.name) if name in ours)
 
 
-def put_aside(spec: AllocationSpec, snapshot: Snapshot) -> list[Association]:
-    """Return the associations that a removal of a partition made in the accounts above, and did not end: with all its
-    marks, and the only one of the user there.
+def put_aside(
+    spec: AllocationSpec, snapshot: Snapshot, among: Set[Association] | None = None
+) -> list[Association]:
+    """Return the associations, all or those `among` some, that a removal of a partition made in the accounts above, and
+    did not end: with all its marks, and the only one of the user there.
     """
-    above = _accounts_above(spec, snapshot) if snapshot.put_aside else ()
+    marked = snapshot.put_aside if among is None else snapshot.put_aside & among
+    above = _accounts_above(spec, snapshot) if marked else ()
     return [
         row
-        for row in sorted(snapshot.put_aside, key=lambda row: (row.account, row.user))
+        for row in sorted(marked, key=lambda row: (row.account, row.user))
         if row.account in above and snapshot.rows_of(row.account, row.user) == {row} and not row.partition
     ]
 
 
 def _is_put_aside(spec: AllocationSpec, user: str, snapshot: Snapshot) -> bool:
-    return Association(snapshot.default_accounts.get(user, ""), user) in put_aside(spec, snapshot)
+    return bool(put_aside(spec, snapshot, {Association(snapshot.default_accounts.get(user, ""), user)}))
 
 
 def associations(spec: AllocationSpec, snapshot: Snapshot, reason: str) -> Iterator[ClusterAction]:

@@ -21,14 +21,11 @@ import click
 import beat_schedule as table
 from agent.cli.backfill import staff_token
 from agent.cli.backfill.view import COMPLETE, SIGNS, ProgressView, closing, has_signs
-from agent.cli.options import print_json, select_offerings
+from agent.cli.options import names_of, print_json, select_offerings, token_in
 from agent.cli.output import echo
 from agent.cli.settings import load_settings
-from agent.config.findings import Findings
 from agent.config.model import Offering, Settings
 from agent.config.secret import Secret
-from agent.config.sources import secret_in
-from agent.core import choice
 from agent.core.errors import ConfigError, SiteAgentError
 from agent.plan.usage import history as planner
 from agent.plan.usage.history import Span
@@ -133,8 +130,8 @@ def _loading(options: Options, settings: Settings) -> Iterator[Loading]:
 def _offering(settings: Settings, text: str | None) -> Offering:
     """Return the offering of `--offering-uuid`, or the only one. Raises ConfigError and click's UsageError."""
     if not text and len(settings.offerings) != 1:
-        known = choice.listed([f"{offering.name} ({offering.uuid})" for offering in settings.offerings])
-        raise click.UsageError(f"--offering-uuid is needed: {settings.source} has {known or 'none'}")
+        known = names_of(settings.offerings)
+        raise click.UsageError(f"--offering-uuid is needed: {settings.source} has {known}")
     (offering,) = select_offerings(settings, text)
     return offering
 
@@ -248,10 +245,4 @@ def given_token(typed: Secret, file: Path | None, environ: MutableMapping[str, s
         return Secret(typed.reveal().strip())
     if file is None:
         return Secret(variable) if variable else None
-    findings = Findings()
-    token = secret_in(file, "--user-token-file", findings)
-    for problem in findings.problems:
-        echo(str(problem), err=True)
-    if token is None:
-        raise SiteAgentError("the staff token cannot be read: see above")
-    return Secret(token)
+    return token_in(file, "--user-token-file", "staff token")

@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import os
 import stat
-import tempfile
 from collections.abc import Mapping
 from functools import cache
 from importlib import resources
@@ -26,6 +24,7 @@ from agent.cli.moments import age, until
 from agent.cli.options import number
 from agent.core.errors import SiteAgentError
 from agent.core.printable import printable
+from agent.host import files
 
 MODE = 0o600
 SELF, NONE = "'self'", "'none'"
@@ -96,17 +95,9 @@ def write(path: Path, text: str) -> None:
     """Put a page at `path`, whole or not at all. Raises PageNotWritten."""
     if not path.parent.is_dir():
         raise PageNotWritten(f"{path} cannot be written: there is no folder {path.parent}; none is made")
-    made = ""
     try:
-        mode = _mode_of(path)
-        descriptor, made = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
-        with os.fdopen(descriptor, "w", encoding="utf-8", errors="replace") as file:
-            os.fchmod(file.fileno(), mode)
-            file.write(text)
-        os.replace(made, path)
+        files.put(path, text.encode("utf-8", "replace"), mode=_mode_of(path))
     except OSError as error:
-        if made:
-            Path(made).unlink(missing_ok=True)
         raise PageNotWritten(f"{path} cannot be written: {error.strerror}") from error
 
 

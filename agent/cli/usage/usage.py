@@ -5,6 +5,8 @@ or as a page with charts. Reads the cluster and Waldur, changes neither.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +63,7 @@ def _document(outcome: Outcome[UsageView], *, with_users: bool) -> dict[str, Any
     if view is None:
         return outcome.as_json()
     sheet = view.sheet
+    bounds = {m.name: period_bounds(m.period, view.taken) for m in sheet.measures}
     return {
         **outcome.as_json(),
         "error": str(view.waldur) if view.waldur else None,
@@ -74,18 +77,22 @@ def _document(outcome: Outcome[UsageView], *, with_users: bool) -> dict[str, Any
             {"name": m.name, "label": m.label, "unit": m.unit, "limit_period": m.period}
             for m in sheet.measures
         ],
-        "accounts": [_account(view, account, with_users=with_users) for account in sheet.accounts],
-        "other_accounts": [_account(view, account, with_users=with_users) for account in sheet.others],
+        "accounts": [_account(view, each, bounds, with_users=with_users) for each in sheet.accounts],
+        "other_accounts": [_account(view, each, bounds, with_users=with_users) for each in sheet.others],
         "notes": list(view.notes),
     }
 
 
-def _account(view: UsageView, account: AccountFigures, *, with_users: bool) -> dict[str, Any]:
+def _account(
+    view: UsageView,
+    account: AccountFigures,
+    bounds: Mapping[str, tuple[datetime, datetime] | None],
+    *,
+    with_users: bool,
+) -> dict[str, Any]:
+    """`bounds`: of each measure's period."""
     sheet = view.sheet
-    days = {
-        m.name: used_up(sheet.use(account, m), period_bounds(m.period, view.taken), view.taken)
-        for m in sheet.measures
-    }
+    days = {m.name: used_up(sheet.use(account, m), bounds[m.name], view.taken) for m in sheet.measures}
     found: dict[str, Any] = {
         "account": account.account,
         "project": account.project,

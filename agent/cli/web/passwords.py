@@ -11,7 +11,6 @@ import os
 import re
 import secrets
 import stat
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -87,18 +86,11 @@ def write(path: Path, logins: Mapping[str, Login]) -> None:
     text = "".join(
         f"{each.name}:{each.role}:{each.salt.hex()}:{each.hash.hex()}\n" for each in logins.values()
     )
-    made = ""
     try:
         with files.acting_as_owner(path.parent):
             files.make_folder(path.parent)
-            descriptor, made = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-            with os.fdopen(descriptor, "w", encoding="ascii") as file:
-                file.write(text)
-                os.fsync(file.fileno())
-            os.replace(made, path)
+            files.put(path, text.encode("ascii"))
     except OSError as error:
-        if made:
-            Path(made).unlink(missing_ok=True)
         raise PasswordFileUnusable(f"{path} cannot be written: {error.strerror}") from error
 
 

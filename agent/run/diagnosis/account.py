@@ -228,7 +228,7 @@ def _planned(site: Site, found: AccountDiagnosis) -> AccountDiagnosis:
         return replace(found, notes=(f"nothing is compared: {why}",))
     try:
         preview = previews.preview_of_resource(site, resource.uuid)
-        compared = tuple(_comparisons(site, found.account, preview))
+        compared = tuple(_comparisons(site, found, preview))
         commands = tuple(site.backend.commands(preview.allowed.cluster_actions()))
     except SiteAgentError as error:
         return replace(found, errors=(f"what the next pass would do cannot be planned: {error}",))
@@ -257,9 +257,9 @@ def _planned(site: Site, found: AccountDiagnosis) -> AccountDiagnosis:
         return replace(found, notes=(*found.notes, f"what was bought is unknown: {error}"))
 
 
-def _comparisons(site: Site, account: str, preview: Preview) -> Iterator[Comparison]:
+def _comparisons(site: Site, found: AccountDiagnosis, preview: Preview) -> Iterator[Comparison]:
     """Yield each field as it is and as the plan makes it; none where the account is not there or not planned for."""
-    plan = preview.sync
+    plan, account = preview.sync, found.account
     if plan is None or account not in plan.snapshot.accounts:
         return
     if any(each.skipped or each.refusal for each in plan.plans):
@@ -270,7 +270,7 @@ def _comparisons(site: Site, account: str, preview: Preview) -> Iterator[Compari
     for action in actions:
         after = action.applied_to(after)
     allowed = frozenset(preview.allowed.cluster_actions())
-    for name, look in _fields(account, before, after, registry.advice_of(site.offering, MODE)):
+    for name, look in _fields(account, before, after, found.advice):
         actual, expected = look(before), look(after)
         if actual == expected:
             yield Comparison(name, actual, expected)

@@ -75,18 +75,21 @@ class _InWaldur:
         """Return what a function of agent.waldur reads. Raises WaldurError, the same one again instead of sending
         anything where Waldur is away or refuses the token.
         """
-        found = self._found.get(read) or self._away.get(self._access) or self._away.get(_server(self._access))
-        if found is None:
-            try:
-                found = read(self._client)
-            except WaldurError as error:
-                found = error
-                if error.status in OF_ALL_REQUESTS and not isinstance(error, WaldurAnswerError):
-                    found = self._away_for_all(error)
-            self._found[read] = found
+        if read not in self._found:
+            away = self._away.get(self._access) or self._away.get(_server(self._access))
+            self._found[read] = away or self._read(read)
+        found = self._found[read]
         if isinstance(found, WaldurError):
             raise found
         return cast(T, found)
+
+    def _read(self, read: Callable[[WaldurClient], T]) -> T | WaldurError:
+        try:
+            return read(self._client)
+        except WaldurError as error:
+            if error.status in OF_ALL_REQUESTS and not isinstance(error, WaldurAnswerError):
+                return self._away_for_all(error)
+            return error
 
     def _away_for_all(self, error: WaldurError) -> WaldurError:
         """Return the error, with the names of the offerings that it concerns where they are several."""

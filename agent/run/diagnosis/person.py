@@ -16,6 +16,7 @@ from agent.core.account_names import fold
 from agent.core.actions import ClusterAction
 from agent.core.errors import BackendError, SiteAgentError
 from agent.core.model import OfferingUser, Resource, Snapshot, TeamMember
+from agent.core.printable import shortlist
 from agent.plan.membership import ResourceCase
 from agent.run.diagnosis.account import named_resources, why_unplanned
 from agent.run.preview import previews
@@ -23,7 +24,7 @@ from agent.run.preview.previews import Preview
 from agent.run.site import Site
 from agent.waldur import members, teams
 from backends import registry
-from backends.base import Scope
+from backends.base import Advice, Scope
 
 
 class NothingFound(SiteAgentError):
@@ -66,7 +67,8 @@ def find_resource(site: Site, wanted: str) -> Resource | None:
         wanted, listed, lambda r: r.uuid, lambda r: r.backend_id, lambda r: r.slug, lambda r: r.name
     )
     if len(found) > 1:
-        known = choice.listed([f"{r.name} ({r.backend_id or 'no account yet'}, {r.uuid})" for r in found])
+        names = (f"{r.name} ({r.backend_id or 'no account yet'}, {r.uuid})" for r in found)
+        known = shortlist(names, choice.SHOWN)
         raise NothingFound(f"{wanted!r} could be several resources: {known}")
     return found[0] if found else None
 
@@ -93,7 +95,7 @@ def explain(site: Site, person: str, resource: Resource) -> Explanation:
     ]
     coming = tuple(_coming(preview, fold(on_cluster))) if preview else ()
     name = on_cluster or person
-    option = registry.advice_of(site.offering, Mode.MEMBERSHIP_SYNC).account_option
+    option = _words(site).account_option
     broken = next((link.broken for link in links if link.broken), "")
     if still_in and broken != still_in:
         broken = f"{broken} {still_in}"
@@ -229,6 +231,10 @@ def _resource_link(resource: Resource, *, has_effect: bool) -> AccessStep:
     return AccessStep("resource", found)
 
 
+def _words(site: Site) -> Advice:
+    return registry.advice_of(site.offering, Mode.MEMBERSHIP_SYNC)
+
+
 def _cluster_links(
     site: Site, preview: Preview, user: str, resource: Resource, still_in: str
 ) -> Iterator[AccessStep]:
@@ -247,7 +253,7 @@ def _cluster_links(
     else:
         yield AccessStep("association", "none", _missing(preview, user, account, preview.sync.plans[0].case))
     default = seen.default_accounts.get(user)
-    option = registry.advice_of(site.offering, Mode.MEMBERSHIP_SYNC).account_option
+    option = _words(site).account_option
     noted = "" if default == account else f" (not this one: jobs need `{option}{account}`)"
     yield AccessStep("default account", f"{default}{noted}" if default else "none")
     yield from _qos_and_limits(site, seen, user, account, resource)
@@ -282,7 +288,7 @@ def _qos_and_limits(
     yield AccessStep("QoS", f"{qos}; default {seen.default_qos_of(account) or 'none'}")
     closed = ""
     if standing.submit_limit == 0:
-        words = registry.advice_of(site.offering, Mode.MEMBERSHIP_SYNC)
+        words = _words(site)
         why = " (downscaled or paused in Waldur)" if resource.downscaled or resource.paused else ""
         closed = f"The account {account} takes no new jobs: {words.submit_limit} is 0{why}."
     yield AccessStep("submission", "closed" if closed else "open", closed)

@@ -32,8 +32,3 @@ UUIDS = {
 def test_what_is_meant(wanted: str, found: list[str]) -> None:
     """A whole name comes before the beginning of another one."""
     assert [UUIDS[each] for each in choice.meant(wanted, UUIDS, str, UUIDS.__getitem__)] == found
-
-
-def test_some_are_listed_where_there_are_many() -> None:
-    assert choice.listed(["a", "b"]) == "a, b"
-    assert choice.listed([str(n) for n in range(12)]).endswith("9 and 2 more")
