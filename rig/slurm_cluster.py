@@ -11,9 +11,13 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import warnings
 from dataclasses import replace
 from pathlib import Path
+
+import pymysql
+from pymysql.constants import CLIENT
 
 from agent.core.errors import SiteAgentError
 from agent.host.waiting import GIVE_UP_S
@@ -50,6 +54,8 @@ class SlurmCluster:
             self.site = replace(self.site, slurmdbd_port=beside.site.slurmdbd_port)
         self.servers = SlurmServers(self.site, self.env, self.root)
         self._built_in: slurm_reset.Records | None = None
+        self._database: pymysql.Connection | None = None
+        self._asking = threading.Lock()
 
     @property
     def env(self) -> dict[str, str]:
@@ -92,6 +98,9 @@ class SlurmCluster:
 
     def stop(self) -> None:
         """Stop every server."""
+        if self._database:
+            self._database.close()
+            self._database = None
         self.servers.stop()
 
     def start_slurmdbd(self) -> None:
@@ -182,21 +191,27 @@ class SlurmCluster:
         return done.stdout
 
     def sql(self, statements: str) -> str:
-        """Run SQL statements in the accounting database; return the rows, separated by tabs."""
-        return self.ask(
-            *(
-                "mariadb",
-                "--no-defaults",
-                "-N",
-                "-B",
-                "-u",
-                "root",
-                "-S",
-                str(self.folder / "mariadb.socket"),
-            ),
-            "slurm_acct_db",
-            stdin=statements,
-        )
+        """Run SQL statements in the accounting database; return the rows, separated by tabs. Raises pymysql's errors.
+
+        On one connection: a client takes 25 ms of processor time to start, and tests ask some 5,000 times.
+        """
+        with self._asking:
+            if self._database is None:
+                socket = str(self.folder / "mariadb.socket")
+                self._database = pymysql.connect(
+                    unix_socket=socket,
+                    user="root",
+                    database="slurm_acct_db",
+                    autocommit=True,
+                    conv={},
+                    client_flag=CLIENT.MULTI_STATEMENTS,
+                )
+            with self._database.cursor() as cursor:
+                cursor.execute(statements)
+                rows = list(cursor.fetchall())
+                while cursor.nextset():
+                    rows += cursor.fetchall()
+        return "".join("\t".join(_text(value) for value in row) + "\n" for row in rows)
 
     def reset(self) -> None:
         """Bring the cluster back to its start: no jobs, only the built-in account, user and QoS."""
@@ -217,6 +232,12 @@ class SlurmCluster:
             return bool(state) and set(state) == {"idle"} and not self.run("squeue", "-h").stdout
 
         wait_until("an idle node", idle, pause_s=0.05)
+
+
+def _text(value: str | bytes | None) -> str:
+    if value is None:
+        return "NULL"
+    return value.decode() if isinstance(value, bytes) else value
 
 
 def main(folder: str) -> int:

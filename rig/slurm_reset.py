@@ -61,15 +61,13 @@ Records = dict[str, frozenset[tuple[str, ...]]]
 """By kind, the rows of everything that a test may change; the first column is the name."""
 
 
-def read_records(cluster: Cluster, *, first: str = "") -> Records:
-    """Users, accounts, QoS, clusters and associations, read past sacctmgr: 15 ms for all. `first`: what is done
-    before, by the same client, which takes most of that.
-    """
+def read_records(cluster: Cluster) -> Records:
+    """Users, accounts, QoS, clusters and associations, read past sacctmgr."""
     statements = [
         f"SELECT '{kind}', {columns.format(cluster=cluster.cluster)} WHERE deleted=0;"
         for kind, columns in READS.items()
     ]
-    rows = [tuple(line.split("\t")) for line in cluster.sql(first + "".join(statements)).splitlines()]
+    rows = [tuple(line.split("\t")) for line in cluster.sql("".join(statements)).splitlines()]
     return {kind: frozenset(row[1:] for row in rows if row[0] == kind) for kind in READS}
 
 
@@ -134,10 +132,12 @@ def reset(cluster: Cluster, built_in: Records) -> None:
     tables = [f"{cluster.cluster}_{table}" for table in JOB_TABLES + USAGE_TABLES]
     forget_jobs = "".join(f"DELETE FROM {table};" for table in tables)
     forget_jobs += f"DELETE FROM {cluster.cluster}_event_table WHERE reason='{GENERATED}';"
-    now = read_records(cluster, first=forget_jobs)
+    cluster.sql(forget_jobs)
+    now = read_records(cluster)
     if now != built_in:
         remove_extra(cluster, now, built_in)
-        now = read_records(cluster, first=forget_jobs)
+        cluster.sql(forget_jobs)
+        now = read_records(cluster)
     if now != built_in:
         cluster.ask(
             *("sacctmgr", "-i", "modify", "account", "where", f"name={BUILT_IN_ACCOUNT}"),

@@ -144,7 +144,7 @@ class SlurmServers:
             "mariadbd",
             *("--no-defaults", "--user=root", "--skip-name-resolve", DATABASE_LOG_SIZE, data),
             *("--character-set-server=utf8mb4", "--collation-server=utf8mb4_general_ci"),
-            *("--bind-address=127.0.0.1", f"--port={port}"),
+            *("--bind-address=127.0.0.1", f"--port={port}", "--max-allowed-packet=1G"),
             f"--socket={folder / 'mariadb.socket'}",
             f"--init-file={folder / 'database.sql'}",
             f"--pid-file={folder / 'mariadbd.pid'}",
