@@ -16,7 +16,7 @@ import pytest
 import requests
 from tornado.httpserver import HTTPServer
 
-from agent.cli.web import passwords, server
+from agent.cli.web import handler, passwords, server
 from agent.cli.web.passwords import PasswordFileUnusable, new_login
 from agent.cli.web.roles import Role
 from agent.run.diagnosis.picture import WaitingPlan, waiting_plans
@@ -92,7 +92,7 @@ def console(waiting: tuple[str, str], monkeypatch: pytest.MonkeyPatch) -> Iterat
 def test_what_is_refused(console: Running, command: Command) -> None:
     nobody = requests.Session()
     assert nobody.get(console.url).url == nobody.get(console.plan_url).url == f"{console.url}/login"
-    nobody.cookies.set(server.SESSION, "2|1:0|10:1795363796|15:console_session|4:YWJj|" + "0" * 64)
+    nobody.cookies.set(handler.SESSION, "2|1:0|10:1795363796|15:console_session|4:YWJj|" + "0" * 64)
     assert nobody.get(console.url).url == f"{console.url}/login", "a forged cookie"
     for name in ("ann", "bob"):
         refused = console.log_in(name, "a wrong password")
@@ -114,9 +114,9 @@ def test_what_is_refused(console: Running, command: Command) -> None:
     # Who is taken out is out, and so is a cookie after the logout.
     passwords.write(console.passwords, {"ann": passwords.read(console.passwords)["ann"]})
     assert viewer.get(console.url).url == f"{console.url}/login"
-    stolen = operator.cookies.get(server.SESSION) or ""
+    stolen = operator.cookies.get(handler.SESSION) or ""
     operator.post(f"{console.url}/logout", {"_xsrf": xsrf(operator.get(console.url))})
-    operator.cookies.set(server.SESSION, stolen)
+    operator.cookies.set(handler.SESSION, stolen)
     assert operator.get(console.url).url == f"{console.url}/login"
 
 
