@@ -32,17 +32,21 @@ def network_type(folder: Path) -> str:
     except OSError:
         return ""
     try:
-        found = _type_on(os.stat(folder).st_dev, folder, mounts)
+        device = os.stat(folder).st_dev
     except OSError:  # it is not there yet
         found = type_of(Path(os.path.realpath(folder)), mounts)
+    else:
+        if device not in _seen(mounts):
+            _seen(mounts)[device] = type_of(Path(os.path.realpath(folder)), mounts)
+        found = _seen(mounts)[device]
     return found if found in NETWORK or NETWORK_FUSE.fullmatch(found) else ""
 
 
-@lru_cache(maxsize=4)
-def _type_on(device: int, folder: Path, mounts: str) -> str:
-    """Remember it for as long as the folder's device and the mounts stay the same: a pass asks hundreds of times."""
-    del device
-    return type_of(Path(os.path.realpath(folder)), mounts)
+@lru_cache(maxsize=1)
+def _seen(mounts: str) -> dict[int, str]:
+    """Return the types by device, which stay for as long as these are the mounts: a pass asks hundreds of times."""
+    del mounts
+    return {}
 
 
 def type_of(place: Path, mounts: str) -> str:
