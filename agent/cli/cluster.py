@@ -13,6 +13,7 @@ from pathlib import Path
 
 from agent.cli.output import echo
 from agent.cli.settings import load_settings
+from agent.cli.web import passwords
 from agent.config import environment
 from agent.config.load import ENVIRONMENT
 from agent.config.model import Settings
@@ -30,7 +31,7 @@ WORKER_STOP_S = 330.0
 STOP_S = 30.0
 # Celery takes these before its own settings.
 CELERY_VARIABLES = ("CELERY_BROKER_URL", "CELERY_BROKER_READ_URL", "CELERY_BROKER_WRITE_URL")
-BRIDGE = ("-c", "from agent.cli.main import main; main()", "bridge")
+COMMAND = ("-c", "from agent.cli.main import main; main()")
 
 
 def command(config_file: Path | None, broker: str | None) -> int:
@@ -62,7 +63,11 @@ def _parts(settings: Settings, folder: Path, *, is_embedded: bool) -> list[Part]
     found.append(Part("worker", worker, variables, WORKER_STOP_S))
     found.append(Part("beat", [*celery, "beat"], variables, STOP_S))
     if any(services.wanted_types(offering) for offering in settings.offerings):
-        found.append(Part("bridge", [sys.executable, *BRIDGE], variables, STOP_S))
+        found.append(Part("bridge", [sys.executable, *COMMAND, "bridge"], variables, STOP_S))
+    if passwords.read(settings.state_dir / passwords.NAME):
+        found.append(Part("console", [sys.executable, *COMMAND, "console"], variables, STOP_S))
+    else:
+        _say("cluster", "no console: nobody can log in before `console passwd NAME --role operator`")
     return found
 
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import secrets
 import shutil
 import signal
 import tempfile
@@ -18,6 +19,9 @@ from rich.tree import Tree
 
 from agent.cli import console as consoles
 from agent.cli.options import print_json
+from agent.cli.web import passwords
+from agent.cli.web.passwords import new_login
+from agent.cli.web.roles import Role
 from agent.core.errors import SiteAgentError
 from agent.core.model import Snapshot
 from agent.host.children import Stopped, StopRequest
@@ -62,6 +66,8 @@ def _demo(
     kind.require()
     started_s = time.monotonic()
     is_complete = True
+    password = secrets.token_urlsafe(9)
+    passwords.write(folder / "state" / passwords.NAME, {"demo": new_login("demo", Role.OPERATOR, password)})
     with scenario.running(folder, kind, stop_request, partial(_print, console)) as demo:
         demo.place_orders()
         _watch(demo, console)
@@ -77,7 +83,7 @@ def _demo(
         for fault in summary["faults"]:
             _print(console, fault, style="red")
         if not once:
-            _print_addresses(demo, day, console)
+            _print_addresses(demo, day, console, password)
             is_complete = _wait_for_end(demo, console)
     if as_json:
         print_json(summary)
@@ -137,9 +143,10 @@ def _play(day: Day, console: Console, *, once: bool) -> list[str]:
     return faults
 
 
-def _print_addresses(demo: Demo, day: Day, console: Console) -> None:
+def _print_addresses(demo: Demo, day: Day, console: Console, password: str) -> None:
     """Print where everything is that goes on running, and what to try on it."""
     for sentence in (
+        f"console: {demo.console_url} (user demo, password {password})",
         f"Flower: {demo.flower_url} (user demo, password {demo.flower_password})",
         f"Waldur: {demo.waldur.root_url}/",
         f"configuration and logs: {demo.folder}",

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Callable, Mapping
+from ipaddress import IPv4Network, IPv6Network, ip_network
 from typing import Any
 from urllib.parse import urlsplit
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
@@ -16,6 +17,8 @@ from marshmallow import ValidationError, fields, validate
 
 from agent.config.secret import mask_url
 from agent.core.account_names import uuid_hex
+
+IpNetwork = IPv4Network | IPv6Network
 
 LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 # Other spellings that Python's logging takes.
@@ -259,6 +262,14 @@ def offering_uuid(text: str) -> str:
             "a uuid of 32 hex digits is needed, with or without dashes "
             "(the offering's page in Waldur shows it under Integration, Credentials)"
         ) from error
+
+
+def network(text: str) -> IpNetwork:
+    """Return a network, of one address where no more is written."""
+    try:
+        return ip_network(text)
+    except ValueError as error:
+        raise ValidationError("use addresses or networks such as 192.0.2.7 or 192.0.2.0/28") from error
 
 
 def time_zone(text: str) -> ZoneInfo | None:

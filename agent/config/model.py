@@ -11,7 +11,8 @@ from types import MappingProxyType
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from agent.config.field_types import Command, log_level, number, program, whole
+from agent.config import field_types
+from agent.config.field_types import Command, IpNetwork, Several, Text, log_level, number, program, whole
 from agent.config.keys import WrongValue, key, required
 from agent.config.secret import Secret, SecretUrl
 from agent.core.account_names import NameRules
@@ -173,6 +174,20 @@ class LogShipping:
     buffer_mb: int = key(1, "1 or more", name="buffer_size_mb", of=whole(1))
     log_level: str = key("WARNING", "the least level that is shipped", of=log_level(),
         wrong=WrongValue(fallback="WARNING is used"))
+
+
+@dataclass(frozen=True, slots=True)
+class ConsoleSettings:
+    """How browsers reach the console."""
+
+    listen: str = key("127.0.0.1:9466", "where it listens, `HOST:PORT`. Beyond loopback only with a certificate or "
+        "behind a proxy that is named here")
+    certificate: str = key("", "a file with the console's certificate, and those of the authorities between it and the "
+        "root's: it speaks TLS then, and may listen beyond loopback", usual="")
+    certificate_key: str = key("", "a file with the certificate's key, without a password",
+        usual="the file of `certificate`")
+    proxies: tuple[IpNetwork, ...] = key((), "addresses or networks of reverse proxies with TLS. Only what they say in "
+        "`X-Forwarded-For` and `X-Forwarded-Proto` is believed", of=Several(Text(field_types.network), or_one=True))
 # fmt: on
 
 
@@ -201,6 +216,7 @@ class Settings:
     api_key_final_report_days: int
     expose_backend_error_details: bool
     log_shipping: LogShipping
+    console: ConsoleSettings
     periods: Periods
     broker_url: SecretUrl
     state_dir: Path

@@ -18,7 +18,7 @@ from agent.config import field_types
 from agent.config.field_types import Command, Octal, Text, choice, name_text, names, number, whole
 from agent.config.homes import NO_QUOTA, HomeQuotaKeys, folder_of_homes, home_folders
 from agent.config.keys import WrongValue, idle, key, required
-from agent.config.model import FINAL_REPORT_DAYS, LogShipping, Mode, OrderHookSettings
+from agent.config.model import FINAL_REPORT_DAYS, ConsoleSettings, LogShipping, Mode, OrderHookSettings
 from agent.config.project_directories import NONE_MADE, ProjectDirectoryKeys
 from agent.core.account_names import NameRules, fold
 from agent.core.periodic import LimitType
@@ -336,6 +336,8 @@ class RootKeys:
         "it off. Needs `pip install 'waldur-site-cluster[apm]'`, which honours the variables `ELASTIC_APM_*`",
         of=Text(field_types.optional_url))
     log_shipping: LogShipping = key(LogShipping(), "the agent's log in Waldur, see below", usual="all defaults")
+    console: ConsoleSettings = key(ConsoleSettings(), "how browsers reach the [console](console.md), see below",
+        usual="loopback only")
     policy: PolicyKeys = key(PolicyKeys(), "how far passes may go, for all offerings, see [below](#policy)",
         usual="all defaults")
 # fmt: on

@@ -17,7 +17,7 @@ from agent.config.environment import Variables
 from agent.config.field_types import key_name
 from agent.config.findings import Findings, key_path, without_effect
 from agent.config.keys import keys_of
-from agent.config.model import LogShipping, Mode, Offering, Settings
+from agent.config.model import ConsoleSettings, LogShipping, Mode, Offering, Settings
 from agent.config.offering import OfferingDefaults, read_offering
 from agent.config.policy import rules_of
 from agent.config.reading import read
@@ -98,11 +98,25 @@ def read_settings(
         api_key_final_report_days=values.api_key_final_report_days,
         expose_backend_error_details=values.expose_backend_error_details,
         log_shipping=values.log_shipping,
+        console=_console(values.console, sources),
         periods=variables.periods,
         broker_url=SecretUrl(broker_url or DEFAULT_BROKER_URL),
         state_dir=state_dir,
         lock_dir=environment.shared_lock_dir(variables, is_root=is_root),
         strict=values.strict,
+    )
+
+
+def _console(written: ConsoleSettings, sources: Sources) -> ConsoleSettings:
+    """Return the settings with the places of their files: only the console reads them."""
+    if written.certificate_key and not written.certificate:
+        sources.findings.error("console.certificate", "is missing: without it there is no TLS")
+
+    def located(file: str) -> str:
+        return str(sources.located(file)) if file else ""
+
+    return replace(
+        written, certificate=located(written.certificate), certificate_key=located(written.certificate_key)
     )
 
 

@@ -76,7 +76,7 @@ OLD_UNITS = (
 
 
 def of_cluster(systemd: Path, *, legacy: bool) -> dict[str, str]:
-    """Return the units of worker, beat, bridge, Flower and metrics, and the target of them all, by file name.
+    """Return the units of worker, beat, bridge, Flower, metrics and console, and the target of them all, by file name.
 
     `systemd` is the folder of that name in `shipped.folder()`; `legacy`: for systemd older than 247.
     """

@@ -69,6 +69,7 @@ class Demo:
     tools: Path
     flower_url: str = ""
     flower_password: str = ""
+    console_url: str = ""
     # Uuids of orders, with the monotonic seconds when they were placed.
     orders: dict[str, float] = field(default_factory=dict)
     # The same with those when they ended.
@@ -174,6 +175,7 @@ class Demo:
             "event_latency_s": round(self.event_latency_s, 2),
             "broker": self.broker,
             "flower": self.flower_url,
+            "console": self.console_url,
         }
 
     def rows(self) -> list[tuple[str, str, str, str]]:
@@ -231,21 +233,25 @@ def running(
 
 
 def _start_agent(demo: Demo) -> None:
-    children, port = demo.children, parts.free_port()
+    children, port, console_port = demo.children, parts.free_port(), parts.free_port()
+    demo.console_url = f"http://127.0.0.1:{console_port}/"
     demo.flower_url, demo.flower_password = f"http://127.0.0.1:{port}/", secrets.token_urlsafe(9)
     flower = {
         **demo.environment,
         "FLOWER_BASIC_AUTH": f"demo:{demo.flower_password}",
         "FLOWER_PORT": str(port),
     }
-    children.say("starting the bridge, the worker, beat and Flower")
+    children.say("starting the bridge, the worker, beat, Flower and the console")
     children.start("bridge", [sys.executable, *parts.COMMAND, "bridge"], demo.environment)
     children.start("worker", parts.celery("worker", "--without-mingle", "--without-gossip"), demo.environment)
     children.start("beat", parts.celery("beat"), demo.environment)
     children.start("flower", parts.celery("flower"), flower)
+    console = [sys.executable, *parts.COMMAND, "console", "--listen", str(console_port)]
+    children.start("console", console, demo.environment)
     children.wait("bridge", lambda: b"a full pass is queued" in children.log("bridge").read_bytes())
     children.wait("worker", lambda: b" ready." in children.log("worker").read_bytes())
     children.wait("flower", lambda: parts.listens(port))
+    children.wait("console", lambda: parts.listens(console_port))
 
 
 def _write_configuration(demo: Demo, settings: dict[str, Any]) -> None:

@@ -101,7 +101,7 @@ def parse(command: Command, words: list[str]) -> None:
     """Let click read the words, down to the sub-command; nothing is run."""
     context = Context(command, **command.context_settings)
     _, rest, _ = command.make_parser(context).parse_args(list(words))
-    if isinstance(command, Group):
+    if isinstance(command, Group) and (rest or not command.invoke_without_command):
         inner = command.get_command(context, rest[0])
         assert inner is not None, rest
         parse(inner, rest[1:])

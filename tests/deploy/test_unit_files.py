@@ -26,7 +26,8 @@ LEGACY = sorted(UNITS.glob("legacy/*.service"))
 ALL = [*MODERN, *LEGACY]
 WORKERS = [unit for unit in ALL if "worker" in unit.name]
 METRICS = [unit for unit in ALL if "metrics" in unit.name]
-OTHERS = [unit for unit in MODERN if unit not in (*WORKERS, *METRICS)]
+CONSOLE = [unit for unit in ALL if "console" in unit.name]
+OTHERS = [unit for unit in MODERN if unit not in (*WORKERS, *METRICS, *CONSOLE)]
 BY_NAME = {"ids": lambda unit: f"{unit.parent.name}/{unit.name}"}
 # systemd.unit(5), .service(5), .exec(5) and .kill(5) of 219, as far as our units go.
 KNOWN_TO_219 = {
@@ -159,6 +160,26 @@ def test_metrics_read_what_is_the_workers_and_take_nothing_from_it(unit: Path) -
     assert "StateDirectory" not in service
     # Below `strict` a state_dir of the site's choice could not be opened: SQLite's readers write next to the file.
     assert (service["ProtectSystem"], service["NoNewPrivileges"]) == (["full"], ["yes"])
+
+
+@pytest.mark.parametrize("unit", CONSOLE, **BY_NAME)
+def test_the_console_has_a_user_of_its_own_and_writes_the_state_only(unit: Path) -> None:
+    service = sections(unit)["Service"]
+    (user,) = service["User"]
+    assert f"u {user} - " in (UNITS / "sysusers.d" / "waldur-site-cluster.conf").read_text()
+    assert (service["CapabilityBoundingSet"], service["NoNewPrivileges"]) == ([""], ["yes"])
+    if unit in MODERN:
+        assert service["ProtectSystem"] == ["strict"] and "ReadWritePaths" not in service
+        assert service["StateDirectory"] == ["waldur-site-cluster"]
+        assert service["InaccessiblePaths"] == ["-/run/munge"]
+
+
+def test_nothing_takes_the_state_from_its_owner() -> None:
+    """systemd and tmpfiles.d would give it to root at each start."""
+    for unit in WORKERS:
+        assert "StateDirectory" not in sections(unit)["Service"]
+    for rules in UNITS.glob("tmpfiles.d/*.conf"):
+        assert not re.search(r"^[^#].*/var/lib/waldur-site-cluster\s", rules.read_text(), re.MULTILINE)
 
 
 CHECKED = UNITS / "examples" / "checked-slurm"

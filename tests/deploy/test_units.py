@@ -4,16 +4,24 @@
 from __future__ import annotations
 
 import os
+import re
+import shutil
 import socket
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import requests
 import yaml
 from celery import Celery
 
+from agent.cli.web import passwords
+from agent.cli.web.passwords import new_login
+from agent.cli.web.roles import Role
 from agent.host import service_manager
+from agent.state import journal
 from rig.child_process import is_alive
 from rig.processes import free_ports, start, stop, wait_until
 from rig.redis_server import RedisServer
@@ -185,6 +193,44 @@ def test_a_unit_without_its_file_or_with_another_owner_says_why_and_ends_with_2(
     assert "the configuration file /etc/waldur/waldur-site-agent-config.yaml does not exist" in none.output()
     assert "cannot read /etc/waldur/waldur-site-agent-config.yaml: Permission denied" in foreign.output()
     assert none.messages == foreign.messages == []
+
+
+@pytest.fixture
+def state() -> Iterator[Path]:
+    """A folder of the service's user, where that one may go."""
+    folder = Path(tempfile.mkdtemp(prefix="state-"))
+    os.chown(folder, SERVICE_UID, SERVICE_UID)
+    yield folder
+    shutil.rmtree(folder)
+
+
+def test_the_console_runs_as_its_own_user_which_owns_the_state(
+    run: Run, waldur: SimulatedWaldur, tmp_path: Path, state: Path
+) -> None:
+    """Its password file is handed over as a file of `state_dir`, which systemd gives to that user at the start."""
+    (port,) = free_ports(1)
+    config = site_file(waldur, tmp_path)
+    config.write_text(f"{config.read_text()}console: {{listen: '{port}'}}\n")
+    given = {"WALDUR_SITE_AGENT_BROKER_URL": "redis://127.0.0.1:1/0"}
+    nobody = run("waldur-site-console.service", config, given)
+    assert nobody.wait_for_end() == 1
+    assert "nobody can log in: `console passwd NAME --role operator`" in nobody.output()
+    passwords.write(state / passwords.NAME, {"ann": new_login("ann", Role.VIEWER, "a long password")})
+    # As a drop-in for another folder would.
+    console = run("waldur-site-console.service", config, {**given, "WALDUR_SITE_AGENT_STATE_DIR": str(state)})
+    wait_until("the console", lambda: f"the console is at http://127.0.0.1:{port}" in console.output())
+    assert Path(f"/proc/{console.process.pid}").stat().st_uid == SERVICE_UID
+    session = requests.Session()
+    page = session.get(f"http://127.0.0.1:{port}/", timeout=600).text
+    (token,) = re.findall('name="_xsrf" value="([^"]*)"', page)
+    form = {"name": "ann", "password": "a long password", "_xsrf": token}
+    answer = session.post(f"http://127.0.0.1:{port}/login", form, timeout=600)
+    assert answer.status_code == 200 and ">ann</" in answer.text
+    # A file that root makes there is its owner's, too.
+    journal.note(state, None, "a line of root", by="root")
+    assert {path.stat().st_uid for path in state.rglob("*")} == {SERVICE_UID}
+    console.terminate()
+    assert console.wait_for_end() == 0
 
 
 def test_a_socket_in_the_file_system_is_notified_and_one_that_is_gone_is_no_error(

@@ -68,7 +68,7 @@ OF_THE_MACHINE = {
     "journalctl", "less", "ln", "ls", "mkdir", "mv", "openssl", "redis-cli", "rm", "sed", "sqlite3", "su", "tail",
     "tar", "tee", "test", "useradd", "usermod", "visudo", "yum", "groupadd", "sacctmgr", "scontrol",
     "sacct", "sdiag", "slurmctld", "slurmdbd", "mysqldump", "mysql", "date", "chronyc", "promtool", "grep", "git",
-    "systemd-tmpfiles",
+    "systemd-sysusers", "systemd-tmpfiles",
 }  # fmt: skip
 
 

@@ -26,6 +26,7 @@ OF_THE_ROOT = {
     "policy",
     "broker_url",
     "state_dir",
+    "console",
     "log_shipping",
     "global_proxy",
     "sentry_dsn",

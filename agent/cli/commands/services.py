@@ -90,8 +90,9 @@ def init() -> None:
 @click.option("--legacy", is_flag=True, help="For systemd older than 247 (RHEL 7 and 8).")
 @click.option("--force", is_flag=True, help="Replace files that are there and differ.")
 def unit_files() -> None:
-    """Write the systemd units of this installation into DIR: worker, beat, bridge, Flower, metrics and the target of
-    them all. With NAMEs, the units of waldur-site-agent and the services before it instead, which run without a broker.
+    """Write the systemd units of this installation into DIR: worker, beat, bridge, Flower, metrics, console and the
+    target of them all. With NAMEs, the units of waldur-site-agent and the services before it instead, which run without
+    a broker.
 
     Nothing is written when one of the files is there and differs; exit code 1.
     """
@@ -247,8 +248,8 @@ def simulate() -> None:
     help="Kind of cluster.",
 )
 def demo() -> None:
-    """Start a simulated Waldur with its events, a broker, an emulated cluster, bridge, worker, beat and Flower, and
-    place orders.
+    """Start a simulated Waldur with its events, a broker, an emulated cluster, bridge, worker, beat, Flower and
+    console, and place orders.
     """
 
 
@@ -260,9 +261,8 @@ def demo() -> None:
 @click.option(
     "--listen",
     metavar="HOST:PORT",
-    default=f"{LOOPBACK}:{CONSOLE_PORT}",
-    show_default=True,
-    help="Where it listens: on loopback only. From elsewhere: ssh -L.",
+    default="",
+    help=f"Where it listens, instead of `console.listen`, which is {LOOPBACK}:{CONSOLE_PORT} by default.",
 )
 @click.pass_context
 def console(context: click.Context, config_file: Path | None, listen: str) -> int:

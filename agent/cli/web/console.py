@@ -25,12 +25,15 @@ from agent.run.service import configuration
 
 
 def command(config_file: Path | None, listen: str) -> int:
-    host, port = parse_address(listen, CONSOLE_PORT)
-    if host != "localhost" and not _is_loopback(host):
-        raise click.BadParameter(
-            f"{host} is not loopback: passwords would cross the network unencrypted", param_hint="--listen"
-        )
     settings = _settings(config_file)
+    host, port = parse_address(listen or settings.console.listen, CONSOLE_PORT)
+    is_safe = settings.console.certificate or settings.console.proxies
+    if not is_safe and host != "localhost" and not _is_loopback(host):
+        raise click.BadParameter(
+            f"{host} is not loopback: passwords would cross the network unencrypted. Set `console.certificate`, or "
+            "`console.proxies` for a proxy with TLS",
+            param_hint="--listen",
+        )
     path = settings.state_dir / passwords.NAME
     if not passwords.read(path):
         raise SiteAgentError("nobody can log in: `console passwd NAME --role operator` sets a password first")
@@ -81,7 +84,8 @@ async def _serve(settings: Settings, host: str, port: int) -> int:
         running = server.start(settings, host, port)
     except OSError as error:
         raise SiteAgentError(f"nothing can be served at {host}:{port}: {error.strerror or error}") from error
-    echo(f"the console is at http://{host}:{port}", err=True)
+    scheme = "https" if settings.console.certificate else "http"
+    echo(f"the console is at {scheme}://{f'[{host}]' if ':' in host else host}:{port}", err=True)
     stopped = asyncio.Event()
     for each in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(each, stopped.set)

@@ -11,6 +11,7 @@ import asyncio
 import hashlib
 import logging
 import time
+from asyncio import Future
 from collections import defaultdict
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -19,11 +20,14 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import Any, TypeVar
 
+from tornado.http1connection import HTTP1Connection
+from tornado.iostream import IOStream
 from tornado.web import Finish, HTTPError, RequestHandler
 
 from agent.cli import pages
 from agent.cli.web import passwords
-from agent.cli.web.passwords import Login
+from agent.cli.web.caller import Caller, caller_of
+from agent.cli.web.roles import Person
 from agent.config.model import Settings
 from agent.core.errors import SiteAgentError
 from agent.run.diagnosis import picture
@@ -38,6 +42,9 @@ Result = TypeVar("Result")
 SESSION = "console_session"
 SESSION_S = 8 * 3600.0
 BROKER_SEEN_S = 15.0
+# Whoever has not taken a page by then gets no more of it.
+SLOW_READER_S = 60.0
+TRIES_KEPT = 10_000
 HEADERS = {
     "Cache-Control": "no-store",
     "Referrer-Policy": "no-referrer",
@@ -50,7 +57,7 @@ HEADERS = {
 
 @dataclass
 class Tries:
-    """Logins of one name."""
+    """Logins of one name from one address."""
 
     failed: int = 0
     waiting: int = 0
@@ -59,10 +66,12 @@ class Tries:
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    name: str
-    # Whoever sets another password ends the sessions of the one before.
-    hash: bytes
+    """One login of a person."""
+
+    person: Person
     expires_s: float
+    # Of a password: whoever sets another one ends the sessions of the one before.
+    hash: bytes = b""
 
 
 @dataclass
@@ -70,12 +79,14 @@ class Console:
     """What the handlers share."""
 
     settings: Settings
+    slow_reader_s: float = SLOW_READER_S
     # By the digest of what is in the cookie; lost with the process.
     sessions: dict[str, Session] = field(default_factory=dict)
-    # One for all names that are not in the file.
-    tries: dict[str, Tries] = field(default_factory=lambda: defaultdict(Tries))
-    # The state file, and hashes: one after the other. The broker, whose workers take seconds to answer.
+    # By name and address; names that are not in the file are one.
+    tries: dict[tuple[str, str], Tries] = field(default_factory=lambda: defaultdict(Tries))
+    # The state file, one after the other; hashes, and the broker, which take longer.
     at_work: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "console"))
+    at_login: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "console-login"))
     at_broker: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "console-broker"))
     seen: tuple[float, BrokerStatus] = (float("-inf"), BrokerStatus())
 
@@ -85,6 +96,18 @@ class Console:
 
     async def do(self, work: Callable[[], Result]) -> Result:
         return await asyncio.get_running_loop().run_in_executor(self.at_work, work)
+
+    def tries_of(self, name: str, caller: Caller) -> Tries:
+        """Return the logins of a name from where a caller is. Those that are longest ago are forgotten where there are
+        too many.
+        """
+        if len(self.tries) >= TRIES_KEPT:
+            del self.tries[next(iter(self.tries))]
+        return self.tries[name, caller.origin]
+
+    async def do_login(self, work: Callable[[], Result]) -> Result:
+        """Do what takes long before a person is logged in, and delays nobody else."""
+        return await asyncio.get_running_loop().run_in_executor(self.at_login, work)
 
     async def broker(self) -> BrokerStatus:
         """Return what the broker and the workers said within the last seconds."""
@@ -101,7 +124,7 @@ class Handler(RequestHandler):
     """A page. Who is not logged in is sent to the login, but for the login itself."""
 
     is_open = False
-    login: Login | None = None
+    login: Person | None = None
 
     @property
     def console(self) -> Console:
@@ -114,7 +137,16 @@ class Handler(RequestHandler):
         for name, value in HEADERS.items():
             self.set_header(name, value)
 
+    def initialize(self) -> None:
+        self.caller = caller_of(self.request, self.console.settings.console.proxies)
+
     async def prepare(self) -> None:
+        if not (self.caller.is_encrypted or self.caller.is_local):
+            raise HTTPError(
+                HTTPStatus.FORBIDDEN,
+                f"the way from {self.caller.address} is not encrypted: use https://, by a proxy that `console.proxies` "
+                "names and that sends X-Forwarded-For and X-Forwarded-Proto",
+            )
         self.login = await self._logged_in()
         if self.login is None and not self.is_open:
             if self.request.method == "GET":
@@ -122,19 +154,42 @@ class Handler(RequestHandler):
                 raise Finish
             raise HTTPError(HTTPStatus.FORBIDDEN, "you are not logged in, or not any more")
 
-    async def _logged_in(self) -> Login | None:
+    async def _logged_in(self) -> Person | None:
         """Return whose session the cookie names, with the role that the person has now. A cookie that is forged, too
         old or of a session that has ended names none.
         """
         session = self.console.sessions.get(self._session_key())
         if session is None or session.expires_s <= time.monotonic():
             return None
-        login = (await self.console.do(lambda: passwords.read(self.console.passwords))).get(session.name)
+        if not session.hash:
+            return session.person
+        login = (await self.console.do(lambda: passwords.read(self.console.passwords))).get(
+            session.person.name
+        )
         return login if login and login.hash == session.hash else None
 
     def _session_key(self) -> str:
         token = self.get_signed_cookie(SESSION, max_age_days=SESSION_S / 86400) or b""
         return hashlib.sha256(token).hexdigest()
+
+    def set_cookie(self, *values: Any, **attributes: Any) -> None:
+        super().set_cookie(*values, secure=self.caller.is_encrypted, **attributes)
+
+    def finish(self, chunk: Any = None) -> Future[None]:
+        sent, stream = super().finish(chunk), self.stream
+
+        def give_up() -> None:
+            if not sent.done():
+                stream.close()
+
+        asyncio.get_running_loop().call_later(self.console.slow_reader_s, give_up)
+        return sent
+
+    @property
+    def stream(self) -> IOStream:
+        connection = self.request.connection
+        assert isinstance(connection, HTTP1Connection)
+        return connection.stream
 
     def show(self, page: str, **content: Any) -> None:
         """Answer with a page."""

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from agent.cli.web.roles import Role
+from agent.cli.web.roles import Person, Role
 from agent.core.errors import SiteAgentError
 from agent.host import files
 
@@ -31,11 +31,9 @@ class PasswordFileUnusable(SiteAgentError):
 
 
 @dataclass(frozen=True, slots=True)
-class Login:
+class Login(Person):
     """One person who may log in."""
 
-    name: str
-    role: Role
     salt: bytes
     hash: bytes
 

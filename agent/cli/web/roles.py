@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
-"""What a person may do in the console."""
+"""Who is logged in to the console, and what that person may do."""
 
+from dataclasses import dataclass
 from enum import StrEnum
 
 
@@ -9,3 +10,9 @@ class Role(StrEnum):
 
     VIEWER = "viewer"
     OPERATOR = "operator"
+
+
+@dataclass(frozen=True, slots=True)
+class Person:
+    name: str
+    role: Role

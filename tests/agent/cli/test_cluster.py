@@ -14,12 +14,15 @@ from pathlib import Path
 import pytest
 
 from agent.cli.cluster import WORKER_STOP_S
+from agent.cli.web import passwords
+from agent.cli.web.passwords import new_login
+from agent.cli.web.roles import Role
 from agent.host import broker_program, supervisor
 from agent.host.children import StopRequest
 from agent.host.supervisor import Part, Supervisor
 from agent.host.waiting import NeverCame
 from rig.operator_process import OperatorProcess
-from rig.processes import REPOSITORY, wait_until
+from rig.processes import REPOSITORY, free_ports, wait_until
 from tasks.limits import TASK_TIME_LIMIT_S
 from tests.agent.cli.conftest import Command
 from tests.agent.cli.operator_site import OperatorSite, run_program
@@ -28,12 +31,21 @@ QUICK = 5.0
 
 
 def test_a_site_on_one_machine(site: OperatorSite) -> None:
-    """Broker, worker and beat; a second one next to it would take the broker's files. At the end no process is left."""
+    """Broker, worker, beat and console; a second one next to it would take the broker's files. At the end no process is
+    left.
+    """
+    (port,) = free_ports(1)
     file = site.configure(backend={"enable_user_homedir_account_creation": False})
+    Path(file).write_text(f"{Path(file).read_text()}console: {{listen: '{port}'}}\n")
+    passwords.write(
+        site.folder / "state" / passwords.NAME, {"ann": new_login("ann", Role.VIEWER, "a long password")}
+    )
     order = site.place("One")
     env = {**os.environ, **site.environment, "CELERY_BROKER_URL": "redis://127.0.0.1:1/0"}
     words = [sys.executable, str(REPOSITORY / "manage.py"), "cluster", "-c", file, "--broker", "embedded"]
-    cluster = OperatorProcess(words, site.folder / "log", env, ready="broker, worker, beat run", stop_s=40)
+    cluster = OperatorProcess(
+        words, site.folder / "log", env, ready="broker, worker, beat, console run", stop_s=40
+    )
     try:
         cluster.start()
         second = run_program("cluster", "-c", file, "--broker", "embedded")
@@ -44,7 +56,8 @@ def test_a_site_on_one_machine(site: OperatorSite) -> None:
         assert (seen["problem"], len(seen["workers"]), len(seen["beats"])) == ("", 1, 1)
         assert seen["url"].endswith("/broker/broker.sock"), "the one that runs, not the one of the settings"
         children = children_of(cluster.process.pid)
-        assert len(children) == 3
+        assert len(children) == 4
+        wait_until("the console", lambda: f"the console is at http://127.0.0.1:{port}" in cluster.output())
         cluster.process.send_signal(signal.SIGTERM)
         assert cluster.process.wait() == 0
         assert [child for child in children if Path(f"/proc/{child}").exists()] == []
@@ -52,7 +65,7 @@ def test_a_site_on_one_machine(site: OperatorSite) -> None:
         cluster.stop()
         print(cluster.output())
     names = {line.partition(" | ")[0].strip() for line in cluster.output().splitlines()}
-    assert {"worker", "cluster"} <= names <= {"broker", "worker", "beat", "cluster"}, (
+    assert {"worker", "cluster", "console"} <= names <= {"broker", "worker", "beat", "console", "cluster"}, (
         "each line begins with the name of its part"
     )
     assert "order_process of offering Test SLURM: 1 done" in cluster.output()

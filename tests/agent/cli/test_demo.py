@@ -79,6 +79,7 @@ def test_once_ends_by_itself_with_one_line_of_json(demos: Demos) -> None:
     assert set(printed) == {
         *("ok", "faults", "orders", "seconds_per_order", "seconds_per_scene", "event_latency_s", "broker"),
         "flower",
+        "console",
     }
     assert list(printed["seconds_per_scene"]) == ["members", "usage", "held", "approved"]
     assert printed["event_latency_s"] > 0
@@ -95,6 +96,7 @@ def test_it_runs_until_ctrl_c_on_a_stand_in_mam_with_the_embedded_broker(demos: 
     running.said("Ctrl-C stops it all")
     said = running.out()
     flower, password = flower_opens_with_its_password_only(said)
+    console_takes_its_password(said)
     what_it_proposes_works(said)
     another_order_comes_by_an_event(said, flower, password)
     assert any("valkey-server" in line for line in running.command_lines())
@@ -121,6 +123,17 @@ def flower_opens_with_its_password_only(said: str) -> tuple[str, str]:
     assert requests.get(url, auth=("demo", "wrong"), timeout=600).status_code == 401
     assert requests.get(url, auth=("demo", password), timeout=600).status_code == 200
     return url, password
+
+
+def console_takes_its_password(said: str) -> None:
+    console = re.search(r"^console: (\S+) \(user demo, password (\S+)\)$", said, re.MULTILINE)
+    assert console is not None
+    url, password = console.groups()
+    session = requests.Session()
+    (token,) = re.findall('name="_xsrf" value="([^"]*)"', session.get(url, timeout=600).text)
+    form = {"name": "demo", "password": password, "_xsrf": token}
+    page = session.post(f"{url}login", form, timeout=600)
+    assert page.status_code == 200 and ">demo</" in page.text and password not in page.text
 
 
 def another_order_comes_by_an_event(said: str, flower: str, password: str) -> None:

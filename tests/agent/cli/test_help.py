@@ -57,7 +57,7 @@ FIRST_LINES = {
         "Usage: manage.py demo [OPTIONS]",
         "",
         "  Start a simulated Waldur with its events, a broker, an emulated cluster,",
-        "  bridge, worker, beat and Flower, and place orders.",
+        "  bridge, worker, beat, Flower and console, and place orders.",
     ],
 }
 

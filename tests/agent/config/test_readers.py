@@ -80,6 +80,7 @@ HOLDERS: dict[str, tuple[tuple[str, ...], set[str]]] = {
     "AccountRules": (("agent/plan/posix_accounts.py", "agent/run/people/", *LDAP), {"rules", "account_rules"}),
     "Budget": (("agent/plan/policy/", "agent/run/gate.py", "agent/core/policy.py"), {"budget(cost)", "budgets[cost]"}),
     "Component": (("agent/", "backends/"), {"component", "c"}),
+    "ConsoleSettings": (("agent/cli/web/",), {"console", "settings"}),
     "DirectoryRules": (DIRECTORIES, {"rules", "self"}),
     "EventSettings": (("agent/bridge/", "agent/cli/", "agent/run/", "tasks/"), {"events", "broker"}),
     "GroupParent": (("agent/plan/provider_groups.py", *LDAP), {"parent", "p"}),

@@ -3,90 +3,23 @@
 
 from __future__ import annotations
 
-import asyncio
-import os
 import re
-import threading
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from http import HTTPStatus
 from pathlib import Path
 
 import pytest
 import requests
-from tornado.httpserver import HTTPServer
 
-from agent.cli.web import handler, passwords, server
+from agent.cli.web import handler, passwords
 from agent.cli.web.passwords import PasswordFileUnusable, new_login
 from agent.cli.web.roles import Role
-from agent.run.diagnosis.picture import WaitingPlan, waiting_plans
-from agent.run.service import configuration
-from rig.processes import free_ports, wait_until
+from rig.processes import wait_until
 from tests.agent.cli.conftest import Command
 from tests.agent.cli.usage.browser import Browser
+from tests.agent.cli.web.running import PASSWORD, Running, xsrf
 
-AWAY = "redis://127.0.0.1:1/0"
-PASSWORD = "a long password"
 RUN = ("run", "order_process", "--once")
-
-
-@dataclass(frozen=True)
-class Running:
-    """A console of a site on which a plan waits."""
-
-    url: str
-    config: str
-    passwords: Path
-    found: WaitingPlan
-
-    @property
-    def plan_url(self) -> str:
-        return f"{self.url}/plan/{self.found.plan.id}"
-
-    def log_in(self, name: str, password: str = PASSWORD) -> requests.Session:
-        """Return a session, which is logged in where the password is right."""
-        session = requests.Session()
-        values = {"name": name, "password": password, "_xsrf": xsrf(session.get(f"{self.url}/login"))}
-        answer = session.post(f"{self.url}/login", values)
-        assert (answer.status_code == HTTPStatus.OK) is (password == PASSWORD), answer.text
-        return session
-
-    def approve(self, session: requests.Session, **changed: str) -> requests.Response:
-        """Look at the plan, and approve what is seen; `changed`: other values of the form."""
-        page = session.get(self.plan_url)
-        shown = re.findall('name="shown" value="([^"]*)"', page.text)
-        form = {"reason": "an old course", "shown": "".join(shown), "_xsrf": xsrf(page), **changed}
-        return session.post(self.plan_url, form)
-
-
-def xsrf(page: requests.Response) -> str:
-    return re.findall('name="_xsrf" value="([^"]*)"', page.text)[0]
-
-
-@pytest.fixture
-def console(waiting: tuple[str, str], monkeypatch: pytest.MonkeyPatch) -> Iterator[Running]:
-    monkeypatch.setenv("WALDUR_SITE_AGENT_BROKER_URL", AWAY)
-    config, _ = waiting
-    settings, _ = configuration.usable(Path(config), os.environ, with_logins=False)
-    (found,) = waiting_plans(settings.state_dir, settings.offerings)
-    path = settings.state_dir / passwords.NAME
-    logins = [new_login("ann", Role.OPERATOR, PASSWORD), new_login("vic", Role.VIEWER, PASSWORD)]
-    passwords.write(path, {each.name: each for each in logins})
-    (port,) = free_ports(1)
-    loop = asyncio.new_event_loop()
-    thread = threading.Thread(target=loop.run_forever)
-    thread.start()
-
-    async def start() -> HTTPServer:
-        return server.start(settings, "127.0.0.1", port)
-
-    running = asyncio.run_coroutine_threadsafe(start(), loop).result(60)
-    yield Running(f"http://127.0.0.1:{port}", config, path, found)
-    loop.call_soon_threadsafe(running.stop)
-    asyncio.run_coroutine_threadsafe(running.close_all_connections(), loop).result(60)
-    loop.call_soon_threadsafe(loop.stop)
-    thread.join(60)
-    loop.close()
 
 
 def test_what_is_refused(console: Running, command: Command) -> None:
@@ -200,10 +133,12 @@ def test_the_password_file_is_for_its_owner_and_has_no_password(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("listen", ["0.0.0.0:9466", "10.0.0.5", "head1.example.org:9466", "[::]:9466"])
-def test_it_listens_on_loopback_only(listen: str, command: Command) -> None:
-    said = command("console", "--listen", listen)
+def test_without_tls_or_a_proxy_it_listens_on_loopback_only(
+    listen: str, waiting: tuple[str, str], command: Command
+) -> None:
+    said = command("console", "--listen", listen, "-c", waiting[0])
     assert said.code == 2
-    assert "is not loopback" in said.err
+    assert "is not loopback" in said.err and "console.certificate" in said.err
 
 
 def test_nobody_can_log_in_before_a_password_is_set(waiting: tuple[str, str], command: Command) -> None:

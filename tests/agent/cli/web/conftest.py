@@ -1,0 +1,34 @@
+# SPDX-License-Identifier: MIT
+"""Consoles of a site on which a plan waits, with an operator and a viewer in the password file."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from agent.cli.web import passwords
+from agent.cli.web.passwords import new_login
+from agent.cli.web.roles import Role
+from agent.config.model import Settings
+from agent.run.service import configuration
+from tests.agent.cli.web.running import PASSWORD, Running, serving
+
+AWAY = "redis://127.0.0.1:1/0"
+
+
+@pytest.fixture
+def site_settings(waiting: tuple[str, str], monkeypatch: pytest.MonkeyPatch) -> Settings:
+    monkeypatch.setenv("WALDUR_SITE_AGENT_BROKER_URL", AWAY)
+    settings, _ = configuration.usable(Path(waiting[0]), os.environ, with_logins=False)
+    logins = [new_login("ann", Role.OPERATOR, PASSWORD), new_login("vic", Role.VIEWER, PASSWORD)]
+    passwords.write(settings.state_dir / passwords.NAME, {each.name: each for each in logins})
+    return settings
+
+
+@pytest.fixture
+def console(site_settings: Settings) -> Iterator[Running]:
+    with serving(site_settings) as running:
+        yield running

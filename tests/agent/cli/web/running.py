@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: MIT
+"""A console in a thread of the test, of a site on which a plan waits."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any
+
+import requests
+from tornado.httpserver import HTTPServer
+
+from agent.cli.web import passwords, server
+from agent.cli.web.handler import Console
+from agent.config.model import Settings
+from agent.run.diagnosis.picture import WaitingPlan, waiting_plans
+from rig.processes import free_ports
+
+PASSWORD = "a long password"
+
+
+@dataclass(frozen=True)
+class Running:
+    url: str
+    settings: Settings
+    found: WaitingPlan
+    # What its handlers share.
+    inside: Console
+    # For each request of a session: headers, and whom to trust.
+    headers: dict[str, str] = field(default_factory=dict)
+    verify: str | bool = True
+
+    @property
+    def config(self) -> str:
+        return self.settings.source
+
+    @property
+    def passwords(self) -> Path:
+        return self.settings.state_dir / passwords.NAME
+
+    @property
+    def plan_url(self) -> str:
+        return f"{self.url}/plan/{self.found.plan.id}"
+
+    def session(self) -> requests.Session:
+        session = requests.Session()
+        session.headers.update(self.headers)
+        session.verify = self.verify
+        # Whose authorities would come before ours.
+        session.trust_env = False
+        return session
+
+    def try_login(self, name: str, password: str) -> tuple[requests.Session, requests.Response]:
+        session = self.session()
+        values = {"name": name, "password": password, "_xsrf": xsrf(session.get(f"{self.url}/login"))}
+        return session, session.post(f"{self.url}/login", values)
+
+    def log_in(self, name: str, password: str = PASSWORD) -> requests.Session:
+        """Return a session, which is logged in where the password is right."""
+        session, answer = self.try_login(name, password)
+        assert (answer.status_code == HTTPStatus.OK) is (password == PASSWORD), answer.text
+        return session
+
+    def approve(self, session: requests.Session, **changed: str) -> requests.Response:
+        """Look at the plan, and approve what is seen; `changed`: other values of the form."""
+        page = session.get(self.plan_url)
+        shown = re.findall('name="shown" value="([^"]*)"', page.text)
+        form = {"reason": "an old course", "shown": "".join(shown), "_xsrf": xsrf(page), **changed}
+        return session.post(self.plan_url, form)
+
+
+def xsrf(page: requests.Response) -> str:
+    return re.findall('name="_xsrf" value="([^"]*)"', page.text)[0]
+
+
+@contextmanager
+def serving(settings: Settings, **more: Any) -> Iterator[Running]:
+    """Run a console; `more` is for `Running`."""
+    (found,) = waiting_plans(settings.state_dir, settings.offerings)
+    (port,) = free_ports(1)
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+
+    async def start() -> HTTPServer:
+        return server.start(settings, "127.0.0.1", port)
+
+    try:
+        running = asyncio.run_coroutine_threadsafe(start(), loop).result(60)
+        scheme = "https" if settings.console.certificate else "http"
+        inside: Any = running.request_callback
+        yield Running(f"{scheme}://127.0.0.1:{port}", settings, found, inside.settings["console"], **more)
+        loop.call_soon_threadsafe(running.stop)
+        asyncio.run_coroutine_threadsafe(running.close_all_connections(), loop).result(60)
+    finally:
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join(60)
+        loop.close()
