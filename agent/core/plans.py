@@ -6,24 +6,20 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
+from importlib import import_module
 from typing import Any
 
-# To read a plan back, every kind must be known.
-from agent.core import (  # noqa: F401
-    association_actions,
-    directory_actions,
-    host_actions,
-    key_actions,
-    periodic_actions,
-    usage_actions,
-    waldur_actions,
-)
 from agent.core.actions import ACTION_CLASSES, Action, ClusterAction
 from agent.core.errors import SiteAgentError
+
+# All are known once these are imported; a command that reads no plan does not wait for that.
+KINDS = ("association", "directory", "host", "key", "periodic", "usage", "waldur")
 
 
 def action_from_json(record: Mapping[str, Any]) -> Action:
     """Return the action that `as_json` wrote. Raises KeyError for an unknown kind."""
+    for kinds in KINDS:
+        import_module(f"agent.core.{kinds}_actions")
     kind = ACTION_CLASSES[record["action"]]
     names = {f.name for f in fields(kind)}
     return kind(**{name: _frozen(value) for name, value in record.items() if name in names})

@@ -28,11 +28,14 @@ from agent.state import hierarchy_names, ledger
 from agent.state.hints import COMMAND_COSTS, TREE_COLUMNS
 from agent.state.marked_accounts import MarkedAccounts
 from agent.waldur.client import WaldurClient
+from agent.waldur.offerings import facts as read_facts
 from agent.waldur.teams import KnownTeams
 from backends import registry
 from backends.base import Backend, BackendContext
 
 UTC = ZoneInfo("UTC")
+# How long the options and the provider of the offering are not read again.
+OFFERING_VALID_S = 600.0
 
 
 @dataclass(slots=True, eq=False)
@@ -80,6 +83,17 @@ class Site:
     # cannot be used.
     usage_backend: Backend | ConfigError | None = None
     cache: ProcessCache = field(default_factory=ProcessCache)
+
+
+def offering_facts(site: Site, *, valid_s: float = OFFERING_VALID_S) -> OfferingFacts:
+    """Return the facts of the offering, read at most so many seconds ago: with 0 they are read now, for this mode of a
+    pass and those after it. Raises WaldurError.
+    """
+    cache = site.cache
+    if cache.offering is None or time.monotonic() - cache.offering_read_s > valid_s:
+        cache.offering, cache.offering_read_s = read_facts(site.client), time.monotonic()
+        cache.provider_uuid = None
+    return cache.offering
 
 
 @dataclass(slots=True)

@@ -9,7 +9,6 @@ without it), or in a pass over a single resource or project, they come from each
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -33,11 +32,11 @@ from agent.plan.membership import MembershipRules
 from agent.plan.shared_limits import LimitRules
 from agent.run.cluster_facts import require_accounts
 from agent.run.gate import Pass
-from agent.run.site import Site, offering_rules
+from agent.run.site import Site, offering_facts, offering_rules
 from agent.state import ledger, listings
 from agent.state.listings import Listing
 from agent.state.store import stamp
-from agent.waldur import members, offerings, orders, pool, resources, teams
+from agent.waldur import members, orders, pool, resources, teams
 from agent.waldur.client import WaldurClient
 from agent.waldur.teams import UserLimits
 from backends.base import BULK_PARTS, Scope
@@ -45,8 +44,6 @@ from backends.usernames import registry
 
 log = logging.getLogger(__name__)
 
-# How long the options and the provider of the offering are not read again.
-OFFERING_VALID_S = 600.0
 # So many that events named are read one by one at most; more, and more than this share of the offering's accounts,
 # are a pass over everything. Few of them are read faster than everything.
 SINGLE_READS_AT_MOST, SINGLE_READS_SHARE, ALWAYS_SINGLE_READS = 100, 0.25, 5
@@ -107,7 +104,7 @@ def gather(
     set, and none that would be reported to Waldur are older than Waldur's.
     """
     client = site.client
-    facts = offering(site)
+    facts = offering_facts(site)
     with pool.calls_in_threads(LISTINGS_AT_ONCE) as start:
         users = start(lambda: _users(site))
         accounts = start(lambda: _listed_accounts(site))
@@ -138,7 +135,7 @@ def without_people(site: Site) -> MembershipFacts:
     """Return what `gather` reads of resources and the cluster, in the same order, without anybody in them. Raises
     SiteAgentError.
     """
-    facts, in_orders = offering(site), _orders_under_way(site.client)
+    facts, in_orders = offering_facts(site), _orders_under_way(site.client)
     listed, _ = _listed(site.client, PassScope())
     found = [resource for resource in listed if resource.state in resources.HANDLED]
     return MembershipFacts(
@@ -257,24 +254,13 @@ def _users(site: Site) -> list[OfferingUser]:
     return members.offering_users(site.client, with_persons=site.offering.username_backend != "base")
 
 
-def offering(site: Site, *, valid_s: float = OFFERING_VALID_S) -> OfferingFacts:
-    """Return the facts of the offering, read at most so many seconds ago: with 0 they are read now, for this mode of a
-    pass and those after it. Raises WaldurError.
-    """
-    cache = site.cache
-    if cache.offering is None or time.monotonic() - cache.offering_read_s > valid_s:
-        cache.offering, cache.offering_read_s = offerings.facts(site.client), time.monotonic()
-        cache.provider_uuid = None
-    return cache.offering
-
-
 def _bulk_teams(site: Site, scope: PassScope, named: Sequence[Resource]) -> teams.Teams | None:
     """Return the people of all projects from one listing; None where teams are to be read one by one."""
     client = site.client
     is_bulk = scope.is_everything or len({each.project_uuid for each in named}) > resources.LIST_ALL_FROM
     if not (is_bulk and named and not _is_narrowed(site) and client.if_supported(BULK_TEAMS)):
         return None
-    cache, customer_uuid = site.cache, offering(site).customer_uuid
+    cache, customer_uuid = site.cache, offering_facts(site).customer_uuid
     try:
         if cache.provider_uuid is None:
             cache.provider_uuid = teams.provider_uuid(client, customer_uuid)
@@ -345,7 +331,7 @@ def confirm_people(site: Site, facts: MembershipFacts, concerned: Sequence[Resou
 
 
 def _is_narrowed(site: Site) -> bool:
-    return any(offering(site).plugin_options.get(option) for option in NARROWING)
+    return any(offering_facts(site).plugin_options.get(option) for option in NARROWING)
 
 
 def _single_teams(

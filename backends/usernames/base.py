@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from agent.core.directory import (
     AccountRules,
@@ -23,10 +23,12 @@ from agent.core.directory import (
     ProviderGroupRules,
     SeenProviderGroups,
 )
-from agent.core.directory_actions import DirectoryAction
 from agent.core.model import OfferingUser
 from agent.core.plans import Outcome
 from backends.base import Parsed
+
+if TYPE_CHECKING:
+    from agent.core.directory_actions import DirectoryAction
 
 
 @dataclass(frozen=True, slots=True)

@@ -144,13 +144,19 @@ def _look(settings: Settings, connection: Connection, *, asks_workers: bool) -> 
 
 
 def _ask(connection: Connection, what: str, names: list[str] | None = None) -> Mapping[str, Any]:
-    """Ask all workers, or these, and return their answers by node name."""
-    if names == []:
-        return {}
+    """Ask all workers, or these, and return their answers by node name: as soon as the last one has answered where the
+    broker counts them, else when none has answered for a while.
+    """
     mailbox = WORKERS(connection)
-    answers = (
-        mailbox.call(names, what, timeout=ANSWER_S) if names else mailbox.multi_call(what, timeout=ANSWER_S)
+    expected = (
+        len(names) if names is not None else kinds.of(connection).receivers(lambda: mailbox.abcast("ping"))
     )
+    if expected == 0:
+        return {}
+    if names is None:
+        answers = mailbox.multi_call(what, timeout=ANSWER_S, limit=expected)
+    else:
+        answers = mailbox.call(names, what, timeout=ANSWER_S)
     return {worker: answer for each in answers for worker, answer in each.items()}
 
 

@@ -9,7 +9,7 @@ import logging
 import os
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any, ClassVar, NamedTuple
@@ -90,6 +90,12 @@ class Broker(ABC):
     def unacknowledged(self) -> int | None:
         """Return how many messages workers have taken and not acknowledged; None where that is unknown. Raises
         RedisError.
+        """
+        return None
+
+    def receivers(self, send_to_all: Callable[[], object]) -> int | None:
+        """Send something to all workers, and return how many received it; None where the broker does not count. Raises
+        what kombu raises.
         """
         return None
 
@@ -196,6 +202,22 @@ class RedisBroker(Broker):
 
     def unacknowledged(self) -> int:
         return sum(self.client.hlen(key) for key in self.client.scan_iter(match="unacked*", _type="hash"))
+
+    def receivers(self, send_to_all: Callable[[], object]) -> int:
+        channel, received = self._connection.default_channel, []
+        make = channel.Client
+
+        def counting(**options: Any) -> Any:
+            client = make(**options)
+            client.set_response_callback("PUBLISH", lambda count, **_: received.append(count))
+            return client
+
+        channel.Client = counting
+        try:
+            send_to_all()
+        finally:
+            channel.Client = make
+        return sum(received)
 
     def checks(self) -> Iterator[Check]:
         """Check that Redis throws no queue away: https://redis.io/docs/latest/develop/reference/eviction/"""

@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
+from kombu import Connection
 
 from rig.celery_process import CeleryProcess, environment
 from rig.processes import wait_until
@@ -15,6 +17,7 @@ from rig.site import configuration
 from simulator.server.faults import Fault
 from simulator.server.waldur import SimulatedWaldur
 from simulator.world.records import OrderState
+from tasks.queue import inspection, kinds
 from tests.agent.cli.operator_site import run_program
 from tests.tasks.conftest import Start
 from tests.tasks.emulated import EmulatedSlurm, settings
@@ -58,15 +61,20 @@ def test_workers_queues_beat_and_the_next_try_of_an_order(
 
 
 def test_the_workers_of_each_kind_of_broker_are_asked(broker_url: str, config: Path, tmp_path: Path) -> None:
-    env = environment(config, broker_url)
-    worker = CeleryProcess("worker", tmp_path / "worker.log", env, "-n", "one@here", "-c", "1").start()
-    try:
+    env, names = environment(config, broker_url), ["one@here", "two@here"]
+    with ExitStack() as stack:
+        for name in names:
+            worker = CeleryProcess("worker", tmp_path / f"{name}.log", env, "-n", name, "-c", "1")
+            stack.callback(worker.start().stop)
         found = run_program("status", "--json", "-c", str(config), env=env).document()["broker"]
-    finally:
-        worker.stop()
+        with Connection(broker_url) as connection:
+            mailbox = inspection.WORKERS(connection)
+            received = kinds.of(connection).receivers(lambda: mailbox.abcast("ping"))
     assert found["problem"] == ""
-    assert found["workers"] == [{"name": "one@here", "processes": 1, "queues": ["site.default"]}]
-    assert [(q["name"], q["workers"]) for q in found["queues"]] == [("site.default", ["one@here"])]
+    assert found["workers"] == [{"name": n, "processes": 1, "queues": ["site.default"]} for n in names]
+    assert [(q["name"], q["workers"]) for q in found["queues"]] == [("site.default", names)]
+    # So many answers are waited for, and for no other after them.
+    assert received == (2 if broker_url.startswith("redis") else None)
 
 
 def test_doctor_opens_as_many_connections_to_redis_as_status(config: Path, redis_server: RedisServer) -> None:

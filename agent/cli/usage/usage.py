@@ -10,11 +10,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from agent.cli import pages
 from agent.cli.options import Outcome, amount_text, of_each, print_errors, print_json, served_offerings
 from agent.cli.output import echo
 from agent.cli.settings import load_settings
-from agent.cli.usage import page as usage_page
 from agent.cli.usage import table
 from agent.config.model import Mode
 from agent.plan.usage.figures import AccountFigures, Figures, Sheet, period_bounds, used_up
@@ -52,6 +50,10 @@ def command(
             )
     if page is not None and views:
         failed = {each.offering.name: str(each.error) for each in usages if each.error}
+        # Imported here: who wants a table waits for no templates.
+        from agent.cli import pages
+        from agent.cli.usage import page as usage_page
+
         pages.write(page, usage_page.render(views, failed, with_users=with_users))
         echo(f"written to {page}", err=True)
     return 0 if all(each.found and each.found.waldur is None for each in usages) else 1

@@ -20,10 +20,9 @@ from agent.core.units import reported_amount
 from agent.core.usage import Counts, KeyUsageRecord, UsageQuery, require_counts
 from agent.plan.policy.rules import PolicyContext
 from agent.plan.usage import planning as planner
-from agent.run import waldur_facts
 from agent.run.engine import Mode, Work
 from agent.run.gate import Pass
-from agent.run.site import Site
+from agent.run.site import Site, offering_facts
 from agent.waldur import api_keys, resources
 from agent.waldur.client import WaldurClient
 from backends.base import KeyPower
@@ -98,7 +97,7 @@ def _observe(site: Site, now: datetime) -> KeyUsageFacts:
     ):
         for key, counts in keys.items():
             require_counts(counts, f"key {key} of account {account}", month)
-    billing_types = waldur_facts.offering(site).billing_types
+    billing_types = offering_facts(site).billing_types
     components, _ = planner.accountable(site.offering.components.values(), billing_types)
     return KeyUsageFacts(records, accounts, counted, components)
 

@@ -23,12 +23,12 @@ from agent.plan import orders as planner
 from agent.plan.allocations import OfferingRules
 from agent.plan.orders import CREATING, OrderCase, OrderPlan, Team, team_of
 from agent.plan.policy.rules import PolicyContext
-from agent.run import gate, waldur_facts
+from agent.run import gate
 from agent.run.cluster_facts import require_accounts, with_used_limits
 from agent.run.orders import decisions
 from agent.run.orders.naming import AccountNaming
 from agent.run.results import OrderResult, Result, postponed
-from agent.run.site import Site, offering_rules
+from agent.run.site import Site, offering_facts, offering_rules
 from agent.state import cluster_usernames, ledger
 from agent.state.hints import SEEN_OFFERINGS
 from agent.waldur import members, offerings, pool, resources
@@ -242,7 +242,7 @@ def _is_seen(site: Site) -> bool:
     client = site.client
     if SEEN_OFFERINGS.get(site.state_dir, client.offering_uuid, client.url):
         return False
-    waldur_facts.offering(site, valid_s=0)
+    offering_facts(site, valid_s=0)
     return True
 
 
@@ -251,7 +251,7 @@ def gather(site: Site, orders: Sequence[Order]) -> OrderRead:
     them cannot be read.
     """
     client = site.client
-    facts = waldur_facts.offering(site, valid_s=0)
+    facts = offering_facts(site, valid_s=0)
     read = resources.by_uuid(client, [order.resource_uuid for order in orders])
     # Update orders without limits of their own get the quotas of their plan.
     plans = {o.plan_uuid for o in orders if o.type is OrderType.UPDATE and not o.limits and o.plan_uuid}

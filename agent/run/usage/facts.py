@@ -18,8 +18,7 @@ from agent.core.policy import UsageDecreases
 from agent.core.usage import Usage, UsageQuery, require_whole
 from agent.plan.usage import planning as planner
 from agent.plan.usage.planning import Ledger, UsageRules
-from agent.run import waldur_facts
-from agent.run.site import Site
+from agent.run.site import Site, offering_facts
 from agent.state import ledger as account_ledger
 from agent.state import reported_accounts
 from agent.waldur import members, pool, resources, usages
@@ -69,7 +68,7 @@ class ObservedMonth:
 def offering(site: Site, *, with_users: bool = True) -> ObservedOffering:
     """Read resources, accounts and users of the offering. Raises SiteAgentError."""
     client = site.client
-    facts = waldur_facts.offering(site, valid_s=0)
+    facts = offering_facts(site, valid_s=0)
     with pool.calls_in_threads(2) as start:
         reading = start(lambda: resources.listed(client, STATES, fields=FIELDS))
         of_offering = start(lambda: members.offering_users(client) if with_users else [])

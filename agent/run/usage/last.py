@@ -22,10 +22,10 @@ from agent.core.units import ZERO
 from agent.core.usage_actions import UsageAction, changed_amounts
 from agent.core.waldur_actions import WaldurAction
 from agent.plan.usage.planning import UsagePlan
-from agent.run import engine, waldur_facts
+from agent.run import engine
 from agent.run.engine import Work
 from agent.run.gate import Pass
-from agent.run.site import Site
+from agent.run.site import Site, offering_facts
 from agent.run.usage import departed, planning
 from agent.run.usage import facts as report_facts
 from agent.run.usage.planning import DatedMonth, MonthEnded, PlannedMonth, PlannedReport, ReportFacts
@@ -96,7 +96,7 @@ class LastReport(Submission):
     def observe(self) -> ReportFacts:
         site, now = self.site, present(self.site)
         months = self._open_months(now)
-        facts = waldur_facts.offering(site)
+        facts = offering_facts(site)
         observed = report_facts.of_resources(site, facts, [*self._ending, *self._namesakes()], self._snapshot)
         if not observed.components:
             months = []
