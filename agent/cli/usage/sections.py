@@ -32,7 +32,7 @@ PROJECTS_DRAWN = 10
 USERS_DRAWN = 10
 PLACES_NAMED = 2
 # Of all accounts, of projects, of others. A page of 5,000 accounts stays below a megabyte.
-ROWS_AT_MOST = 5_500
+ROWS_AT_MOST = 5_300
 FURTHER_ROWS_AT_MOST = 400
 FIGURES_PER_ROW = 2
 UNKNOWN = "?"
@@ -239,7 +239,8 @@ def _has_ended(account: AccountFigures) -> bool:
 def _component(
     view: UsageView, sheet: Sheet, projects: Sheet, measure: Measure, anchor: str
 ) -> ComponentSection:
-    used = [each for each in sheet.ranked(measure) if total(each.figures, measure, sheet.months)]
+    keys = sheet.keys(measure)
+    used = [each for each in sheet.ranked(measure) if total(each.figures, keys)]
     of_all = sheet.row_of_all(measure)
     totals, use = of_all.amounts, of_all.use
     users = sheet.top_users(measure)

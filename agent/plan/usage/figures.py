@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from functools import cached_property
 
 from agent.core.account_names import fold
 from agent.core.errors import PlanRefused
@@ -25,6 +26,7 @@ from agent.plan.shared_limits import shares_of
 MONTH, QUARTER, YEAR = "month", "quarterly", "annual"
 # A limit of which so much is used is near.
 NEAR = 0.9
+NOTHING = Decimal(0)
 # From the first hours of a period nothing is concluded.
 RATE_KNOWN_AFTER = timedelta(days=1)
 
@@ -133,7 +135,8 @@ class Sheet:
 
     def ranked(self, measure: Measure) -> list[AccountFigures]:
         """Return the accounts, most used first: in the present month, then in all months. Unknown ones last."""
-        return sorted(self.accounts, key=lambda a: (*_rank(a.figures, measure, self.months), a.account))
+        keys = self.keys(measure)
+        return sorted(self.accounts, key=lambda a: (*_rank(a.figures, keys), a.account))
 
     def rows(self, measure: Measure, *, with_users: bool) -> list[Row]:
         """Return a row for each account, who used most first, each with its users below it if they are wanted."""
@@ -165,48 +168,60 @@ class Sheet:
         figures: dict[tuple[str, Month], Decimal] = {}
         for account in accounts:
             for key, amount in account.figures.items():
-                figures[key] = figures.get(key, Decimal(0)) + amount
+                figures[key] = figures[key] + amount if key in figures else amount
         uses = {m.name: [self.use(account, m) for account in accounts] for m in self.measures}
         limits = {
-            measure: sum((use.limit or Decimal(0) for use in each), Decimal(0))
+            measure: sum((use.limit or NOTHING for use in each), NOTHING)
             for measure, each in uses.items()
             if all(use.limit is not None and use.spent is not None for use in each)
         }
         return AccountFigures(name, figures=figures, limits=limits)
 
+    def keys(self, measure: Measure) -> list[tuple[str, Month]]:
+        """Return the keys of a measure's figures, a month each."""
+        return [(measure.name, month) for month in self.months]
+
+    @cached_property
+    def _keys_of_periods(self) -> Mapping[str, Sequence[tuple[str, Month]]]:
+        """By measure: the keys of the period of its limits; none where not all of these months are here."""
+        periods = {m.name: period_months(m.period, self.present) for m in self.measures}
+        return {
+            name: [(name, month) for month in months] if set(months) <= set(self.months) else []
+            for name, months in periods.items()
+        }
+
     def amounts(self, figures: Figures, measure: Measure) -> tuple[Decimal | None, ...]:
         """Return an amount for each month, None for what is unknown."""
-        return tuple(figures.get((measure.name, month)) for month in self.months)
+        return tuple(map(figures.get, self.keys(measure)))
 
     def largest(self, measure: Measure) -> Decimal:
         """Return what the account with most has in the present month."""
-        amounts = (a.figures.get((measure.name, self.present)) or Decimal(0) for a in self.accounts)
-        return max(amounts, default=Decimal(0))
+        amounts = (a.figures.get((measure.name, self.present)) or NOTHING for a in self.accounts)
+        return max(amounts, default=NOTHING)
 
     def ranked_users(self, account: AccountFigures, measure: Measure) -> list[tuple[str, Figures]]:
         """Return users of an account who had any of it."""
-        had = [(u, f) for u, f in account.users.items() if total(f, measure, self.months)]
-        return sorted(had, key=lambda user: (*_rank(user[1], measure, self.months), user[0]))
+        keys = self.keys(measure)
+        had = [(u, f) for u, f in account.users.items() if total(f, keys)]
+        return sorted(had, key=lambda user: (*_rank(user[1], keys), user[0]))
 
     def total(self, measure: Measure, month: Month) -> Decimal | None:
         """Return the sum of all accounts that are known; None where none is."""
-        found = [
-            amount for a in self.accounts if (amount := a.figures.get((measure.name, month))) is not None
-        ]
-        return sum(found, Decimal(0)) if found else None
+        key = (measure.name, month)
+        found = [amount for a in self.accounts if (amount := a.figures.get(key)) is not None]
+        return sum(found, NOTHING) if found else None
 
     def total_of_others(self, measure: Measure) -> Decimal | None:
         """Return what accounts that no resource names had in the present month; None where that is not known."""
         key = (measure.name, self.present)
         found = [amount for a in self.others if (amount := a.figures.get(key)) is not None]
-        return sum(found, Decimal(0)) if found else None
+        return sum(found, NOTHING) if found else None
 
     def use(self, account: AccountFigures, measure: Measure) -> Use:
         """Return what an account has used in the period of its limit, against it."""
-        needed = period_months(measure.period, self.present)
-        found = [account.figures.get((measure.name, month)) for month in needed if month in self.months]
-        known = [amount for amount in found if amount is not None]
-        spent = sum(known, Decimal(0)) if needed and len(known) == len(needed) else None
+        keys = self._keys_of_periods[measure.name]
+        found = [amount for amount in map(account.figures.get, keys) if amount is not None]
+        spent = sum(found, NOTHING) if keys and len(found) == len(keys) else None
         return Use(spent, account.limits.get(measure.name))
 
     def use_of_all(self, measure: Measure) -> Use:
@@ -215,17 +230,18 @@ class Sheet:
         spent = [use.spent for use in uses if use.spent is not None]
         limits = [use.limit for use in uses if use.limit is not None]
         return Use(
-            sum(spent, Decimal(0)) if spent and len(spent) == len(uses) else None,
-            sum(limits, Decimal(0)) if limits and len(limits) == len(uses) else None,
+            sum(spent, NOTHING) if spent and len(spent) == len(uses) else None,
+            sum(limits, NOTHING) if limits and len(limits) == len(uses) else None,
         )
 
     def top_users(self, measure: Measure) -> list[tuple[str, Decimal, tuple[str, ...]]]:
         """Return who used most in all months together, in how much and in which accounts."""
+        keys = self.keys(measure)
         amounts: dict[str, Decimal] = defaultdict(Decimal)
         places: dict[str, list[str]] = defaultdict(list)
         for account in self.accounts:
             for user, figures in account.users.items():
-                if amount := total(figures, measure, self.months):
+                if amount := total(figures, keys):
                     amounts[user] += amount
                     places[user].append(account.account)
         ranked = sorted(amounts.items(), key=lambda item: (-item[1], item[0]))
@@ -268,10 +284,10 @@ def used_up(use: Use, bounds: tuple[datetime, datetime] | None, taken: datetime)
     return start + passed / share
 
 
-def total(figures: Figures, measure: Measure, months: Iterable[Month]) -> Decimal | None:
-    """Return the sum of the months that are known."""
-    found = [amount for month in months if (amount := figures.get((measure.name, month))) is not None]
-    return sum(found, Decimal(0)) if found else None
+def total(figures: Figures, keys: Iterable[tuple[str, Month]]) -> Decimal | None:
+    """Return the sum of those of the figures that are known."""
+    found = [amount for amount in map(figures.get, keys) if amount is not None]
+    return sum(found, NOTHING) if found else None
 
 
 def measures(components: Iterable[Component], waldur: Iterable[WaldurComponent]) -> tuple[Measure, ...]:
@@ -367,7 +383,7 @@ def _limits(resource: Resource, components: Iterable[Component]) -> dict[str, De
     return limits
 
 
-def _rank(figures: Figures, measure: Measure, months: Sequence[Month]) -> tuple[bool, Decimal, Decimal]:
+def _rank(figures: Figures, keys: Sequence[tuple[str, Month]]) -> tuple[bool, Decimal, Decimal]:
     """Return what to sort by: known before unknown, then by the present month, then by all of them."""
-    present, whole = figures.get((measure.name, months[-1])), total(figures, measure, months)
-    return whole is None, -(present or Decimal(0)), -(whole or Decimal(0))
+    present, whole = figures.get(keys[-1]), total(figures, keys)
+    return whole is None, -(present or NOTHING), -(whole or NOTHING)
