@@ -21,7 +21,7 @@ import click
 from agent.cli.main import COMMANDS, cli
 from agent.config.keys import table
 from agent.core import errors, plans
-from agent.core.actions import ACTION_CLASSES
+from agent.core.plans import action_classes
 from agent.observability.metrics import METRICS, Origin
 from backends import base
 
@@ -50,7 +50,7 @@ def commands() -> str:
 
 def actions() -> str:
     """What a plan can hold."""
-    assert plans.ACTION_CLASSES is ACTION_CLASSES  # imported, so that every kind is known
+    assert plans.action_classes() is action_classes()  # imported, so that every kind is known
     parts = [
         "# Actions",
         "",
@@ -61,7 +61,7 @@ def actions() -> str:
         "|---|---|---|---|---|---|",
     ]
     # By module: which one was imported first is not the same in every program.
-    for name, kind in sorted(ACTION_CLASSES.items(), key=lambda item: item[1].__module__):
+    for name, kind in sorted(action_classes().items(), key=lambda item: item[1].__module__):
         if not kind.__module__.startswith("agent."):
             continue  # a third party's, or a test's
         meaning = (inspect.getdoc(kind) or "").split("\n\n")[0].replace("\n", " ").replace("|", "\\|")

@@ -10,12 +10,10 @@ from typing import Any
 
 import click
 
-from agent.cli.options import print_json, read_settings, select_offerings
+from agent.cli.options import one_meant, print_json, read_settings, select_offerings
 from agent.cli.output import echo
 from agent.config.model import Settings
-from agent.core import choice
 from agent.core.account_names import fold
-from agent.core.printable import shortlist
 from agent.state import journal
 from agent.state.journal import Query
 
@@ -67,12 +65,7 @@ def _order(settings: Settings, beginning: str) -> str:
         for line in journal.read(settings.state_dir)
         if "order" in line.get("ids", ())
     }
-    found = choice.meant(beginning, sorted(orders), str)
-    if len(found) > 1:
-        raise click.BadParameter(
-            f"{beginning!r} could be several orders: {shortlist(found, choice.SHOWN)}", param_hint="--order"
-        )
-    return found[0] if found else beginning
+    return one_meant(beginning, sorted(orders), str, what="orders") or beginning
 
 
 def _lines(line: dict[str, Any], *, account: str, with_commands: bool) -> list[str]:

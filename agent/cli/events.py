@@ -14,7 +14,7 @@ from agent.bridge.dead_letters import DeadLetters
 from agent.bridge.decode import Undecodable
 from agent.bridge.dispatcher import replay
 from agent.cli.console import console
-from agent.cli.options import number, print_json, read_settings
+from agent.cli.options import number, one_meant, print_json, read_settings
 from agent.cli.output import echo
 from agent.config import environment
 from agent.core.errors import ConfigError
@@ -56,11 +56,11 @@ def replay_command(ids: tuple[str, ...], everything: bool, drop: bool, config_fi
     if config_file is not None:
         os.environ[environment.CONFIG] = str(config_file.absolute())
     letters = DeadLetters(read_settings(config_file).state_dir)
-    found = {letter.id: letter for letter in letters.all()}
-    unknown = sorted(set(ids) - found.keys())
-    if unknown:
+    known = letters.all()
+    named = {each: one_meant(each, known, lambda letter: letter.id, what="dead letters") for each in ids}
+    if unknown := [each for each, letter in named.items() if letter is None]:
         raise ConfigError(f"no dead letter {', '.join(unknown)}")
-    selected = [letter for letter in found.values() if everything or letter.id in ids]
+    selected = [letter for letter in known if everything or letter in named.values()]
     done = {letter.id for letter in selected if drop or _replay(letter)}
     letters.take(lambda letter: letter.id in done)
     echo(f"{number(len(done), 'dead letter')} {'dropped' if drop else 'replayed'}")

@@ -61,6 +61,19 @@ def select_offerings(settings: Settings, name: str | None) -> list[Offering]:
     return found
 
 
+def one_meant(
+    wanted: str, things: Iterable[Found], id_of: Callable[[Found], str], *, what: str
+) -> Found | None:
+    """Return the thing with this id, or the one whose id begins so; None where there is none. `what`: the word for
+    several of them. Raises click's BadParameter where several begin so.
+    """
+    found = choice.meant(wanted, things, id_of)
+    if len(found) > 1:
+        known = shortlist(map(id_of, found), choice.SHOWN)
+        raise click.BadParameter(f"{wanted!r} could be several {what}: {known}")
+    return found[0] if found else None
+
+
 def names_of(offerings: Iterable[Offering]) -> str:
     """Return names and uuids, for an error to show."""
     return shortlist((f"{each.name} ({each.uuid})" for each in offerings), choice.SHOWN) or "none"

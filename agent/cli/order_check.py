@@ -9,13 +9,14 @@ import json
 import time
 import uuid
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
 import jinja2
 from jinja2.sandbox import SandboxedEnvironment
 
-from agent.cli.options import print_json
+from agent.cli.options import print_json, select_offerings
 from agent.cli.output import echo
 from agent.cli.settings import load_settings
 from agent.core.account_names import uuid_hex
@@ -56,11 +57,7 @@ def command(**given: Any) -> int:
     if bool(given["template"]) == bool(given["order_file"]):
         raise OrderRefused("give either --template or --order-file")
     started_s = time.monotonic()
-    offering_uuid = given["offering_uuid"] or ""
-    if not (given["template"] and (given["validate_only"] or given["generate_only"])):
-        settings = load_settings(given["config_file"])
-        offering_uuid = offering_uuid or next((o.uuid for o in settings.offerings), "")
-    text = _order_text(given, offering_uuid)
+    text = _order_text(given, _offering_uuid(given))
     if given["output"]:
         given["output"].write_text(text, encoding="utf-8")
     if given["generate_only"]:
@@ -86,6 +83,18 @@ def command(**given: Any) -> int:
     else:
         _print(result, is_verbose=given["verbose"])
     return 1 if errors else 0
+
+
+def _offering_uuid(given: Mapping[str, Any]) -> str:
+    """Return the uuid of the offering that is named, or of the first one; empty where no file is to be read."""
+    named, found = given["offering_uuid"], ""
+    with suppress(ValueError):
+        found = uuid_hex(named or "")
+    reads_none = given["template"] and (given["validate_only"] or given["generate_only"])
+    if reads_none and (found or not named):
+        return found
+    settings = load_settings(given["config_file"])
+    return found or next((each.uuid for each in select_offerings(settings, named)), "")
 
 
 def _order_text(given: Mapping[str, Any], offering_uuid: str) -> str:

@@ -12,15 +12,19 @@ from typing import Any
 from agent.core.actions import ACTION_CLASSES, Action, ClusterAction
 from agent.core.errors import SiteAgentError
 
-# All are known once these are imported; a command that reads no plan does not wait for that.
-KINDS = ("association", "directory", "host", "key", "periodic", "usage", "waldur")
+MODULES = ("association", "directory", "host", "key", "periodic", "usage", "waldur")
+
+
+def action_classes() -> Mapping[str, type[Action]]:
+    """Return all classes of actions by name. Their modules are imported here: only who reads a plan needs all."""
+    for name in MODULES:
+        import_module(f"agent.core.{name}_actions")
+    return ACTION_CLASSES
 
 
 def action_from_json(record: Mapping[str, Any]) -> Action:
     """Return the action that `as_json` wrote. Raises KeyError for an unknown kind."""
-    for kinds in KINDS:
-        import_module(f"agent.core.{kinds}_actions")
-    kind = ACTION_CLASSES[record["action"]]
+    kind = action_classes()[record["action"]]
     names = {f.name for f in fields(kind)}
     return kind(**{name: _frozen(value) for name, value in record.items() if name in names})
 

@@ -23,8 +23,8 @@ from agent.config.findings import Findings
 from agent.config.keys import key
 from agent.config.reading import read
 from agent.config.schema import OfferingKeys
-from agent.core.actions import ACTION_CLASSES
 from agent.core.events import JobKind, ObjectType
+from agent.core.plans import action_classes
 from agent.run import engine, passes
 from agent.state import hints
 from agent.waldur.actions import REQUESTS
@@ -32,7 +32,7 @@ from backends import base
 from tests import REPOSITORY
 
 # Tests make kinds of their own.
-OURS = {name: kind for name, kind in ACTION_CLASSES.items() if kind.__module__.startswith("agent.core.")}
+OURS = {name: kind for name, kind in action_classes().items() if kind.__module__.startswith("agent.core.")}
 PAGE = (REPOSITORY / "docs/architecture.md").read_text()
 
 
@@ -106,7 +106,9 @@ def test_an_action_on_waldur(name: str) -> None:
     assert [path for path in files if re.fullmatch(r"agent/core/\w*actions\.py", path)] != []
     assert [path for path in files if path.startswith(("agent/plan/", "agent/run/"))] != []
     areas = [path for path in files if path.startswith("agent/waldur/")]
-    assert (ACTION_CLASSES[name] in REQUESTS, len(areas)) == ((False, 0) if name in OF_A_MODE else (True, 1))
+    assert (action_classes()[name] in REQUESTS, len(areas)) == (
+        (False, 0) if name in OF_A_MODE else (True, 1)
+    )
     assert [path for path in files if path.startswith(("backends/slurm", "backends/moab", "tasks/"))] == []
 
 

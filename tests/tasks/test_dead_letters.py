@@ -146,7 +146,8 @@ def test_they_are_listed_and_replayed(redis_server: RedisServer, tmp_path: Path)
     assert f"{newer.id}: still not understood: its type 'of_a_newer_agent' is none" in said
     assert [each.id for each in letters.all()] == [bad.id, newer.id]
     assert redis_server.command("LLEN site.default") == b":1\r\n"
-    run(config, redis_server, "replay", bad.id, newer.id, "--drop")
+    assert "'' could be" not in run(config, redis_server, "replay", "", code=2)
+    run(config, redis_server, "replay", bad.id[:6].upper(), "new", "--drop")
     assert "0 dead letters" in run(config, redis_server, "list")
     assert f"no dead letter {bad.id}" in run(config, redis_server, "replay", bad.id, code=2)
 

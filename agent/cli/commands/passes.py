@@ -210,11 +210,11 @@ def list_command() -> None:
 
 
 @dead_letters.command("replay", cls=LazyCommand, body="agent.cli.events:replay_command")
-@click.argument("ids", nargs=-1)
+@click.argument("ids", nargs=-1, metavar="[ID]...")
 @click.option("--all", "everything", is_flag=True, help="All of them.")
 @click.option("--drop", is_flag=True, help="Throw them away instead.")
 @config_option
 def replay_command() -> None:
-    """Queue what these messages ask for, as if they came now. What can be understood is removed from the dead
-    letters. Exit code 1 when some still cannot.
+    """Queue what these messages ask for, as if they came now; how an ID begins is enough. What can be understood is
+    removed from the dead letters. Exit code 1 when some still cannot.
     """

@@ -41,7 +41,11 @@ def site_agent() -> None:
 @click.option("--template", metavar="FILE", help="Make the order from this template.")
 @click.option("--order-file", type=click.Path(path_type=Path), help="Check the order in this file.")
 @click.option("--var", "variables", multiple=True, metavar="NAME=VALUE", help="A variable of the template.")
-@click.option("--offering-uuid", metavar="UUID", help="Default: the first offering of the configuration.")
+@click.option(
+    "--offering-uuid",
+    metavar="OFFERING",
+    help="Its name or uuid, or how either begins. Default: the first offering of the configuration.",
+)
 @click.option("--validate-only", is_flag=True, help="Check, and read no configuration.")
 @click.option("--generate-only", is_flag=True, help="Print the order, and check nothing.")
 @click.option("--dry-run", is_flag=True, help="Accepted: nothing is ever carried out.")

@@ -224,6 +224,18 @@ def test_every_template_makes_a_good_order(site: OperatorSite, script: Script) -
         assert result["errors"] == result["warnings"] == []
 
 
+@pytest.mark.parametrize("more", [(), ("--generate-only",)], ids=["checked", "made"])
+def test_an_order_for_an_offering_by_the_beginning_of_its_uuid(
+    site: OperatorSite, script: Script, tmp_path: Path, more: tuple[str, ...]
+) -> None:
+    uuid, made = site.waldur.seed.offering_uuid, tmp_path / "order.json"
+    words = ("-c", site.configure(), "--template", CREATE, "-o", str(made), *more)
+    assert script("waldur_site_test_order", *words, "--offering-uuid", uuid[:5]).code == 0
+    assert json.loads(made.read_text())["offering_uuid"] == uuid
+    said = script("waldur_site_test_order", *words, "--offering-uuid", "nowhere")
+    assert (said.code, "offering nowhere is not in" in said.err) == (1, True)
+
+
 def test_variables_and_the_made_order(script: Script, tmp_path: Path) -> None:
     made = tmp_path / "order.json"
     words = ("--template", CREATE, "--generate-only", "--var", "cpu_limit=7", "--var", "project_slug=p-1")

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 import agent
 import backends
+from agent.core import plans
 from agent.core.actions import (
     ACTION_CLASSES,
     Action,
@@ -73,6 +74,11 @@ OURS = sorted(all_of_ours(), key=lambda kind: kind.__name__)
 def test_all_kinds_are_walked() -> None:
     assert len(OURS) > 40
     assert {kind.__name__ for kind in OURS} <= ACTION_CLASSES.keys()
+
+
+def test_who_reads_a_plan_imports_all_kinds() -> None:
+    modules = {f"agent.core.{name}_actions" for name in plans.MODULES}
+    assert {kind.__module__ for kind in OURS} - {"agent.core.actions"} == modules
 
 
 @pytest.mark.parametrize("kind", OURS, ids=lambda kind: kind.__name__)
