@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 
 from agent.core.account_names import fold
 from agent.core.actions import (
@@ -18,6 +18,7 @@ from agent.core.actions import (
     CreateQos,
     ObjectKind,
     ObjectRef,
+    RemoveMember,
     SetLimits,
     SetQos,
     SetUserLimits,
@@ -33,10 +34,11 @@ from backends.lock import WriteLock
 from backends.slurm.apply import kept_qos, not_empty
 from backends.slurm.backend import SlurmBackend
 from backends.slurm.detour import REFUSAL
+from backends.slurm.grouping import portioned
 from backends.slurm.programs import NO_ACCESS_TO_QOS
-from backends.slurm.rest.client import RequestRefused, RestClient
+from backends.slurm.rest.client import RequestRefused, RestClient, items
 from backends.slurm.rest.jobs import RestJobs
-from backends.slurm.rest.reader import RestReader
+from backends.slurm.rest.reader import NAMES_PER_READ, RestReader
 from backends.slurm.rest.requests import Request, RequestBuilder, accounts_of, in_kinds, is_for_commands
 from backends.slurm.rest.rows import ASSOCIATIONS, Rows
 
@@ -259,6 +261,7 @@ class _Batch:
             self._note_done(request)
             if ObjectRef(ObjectKind.ACCOUNT) in request.actions[0].ends:
                 self._forget_records(request.actions)
+            self._forget_users({action.user for action in only(RemoveMember, request.actions)})
         except BackendError as raised:
             error = raised
         if (
@@ -276,8 +279,11 @@ class _Batch:
             if stopped := self._failures.error_for(action):
                 yield from self.noted([Outcome(action, stopped)])
                 continue
-            for single in self._builder.requests([action], self.rows):
+            singles = self._builder.requests([action], self.rows)
+            for single in singles:
                 yield from self._run(single)
+            if not singles:  # it is done, and what comes after it failed
+                yield from self.noted([Outcome(action, error)])
 
     def _forget_records(self, actions: Sequence[ClusterAction]) -> None:
         """Delete the records of accounts that have no row left on any cluster. Raises BackendError.
@@ -288,6 +294,17 @@ class _Batch:
             document = self._client.read(ASSOCIATIONS, [("account", action.account)])
             if document.get("associations") == []:
                 self._client.write("DELETE", f"slurmdb/account/{action.account}")
+
+    def _forget_users(self, users: Set[str]) -> None:
+        """Delete the records of users who have no association left on any cluster, as sacctmgr does. Raises
+        BackendError.
+        """
+        for some in portioned([sorted(users)], NAMES_PER_READ):
+            document = self._client.read(ASSOCIATIONS, [("user", ",".join(some))])
+            left = {fold(str(row.get("user"))) for row in items(document, "associations")}
+            for user in some:
+                if fold(user) not in left:
+                    self._client.write("DELETE", f"slurmdb/user/{user}")
 
     def _note_done(self, request: Request) -> None:
         kept = {key: row for key, row in self.rows.by_key.items() if key not in request.gone}

@@ -130,11 +130,11 @@ def test_orders_make_change_and_end_an_allocation(
     asked()
     report = passes.sync_members(through)
     assert [o.action.verb for o in report.outcomes if o.action.where == "cluster"] == ["remove member"]
-    assert asked() == (1, 3)
+    assert asked() == (1, 4)
     waldur.orders.place_terminate(resource)
     assert [o.result for o in passes.process_orders(through).orders] == [Result.DONE]
-    # Two for each account that goes: what is below it and in it, and whether another cluster has it.
-    assert asked() == (1, 10)
+    # Two for each account that goes: what is below it and in it, and whether another cluster has it or its users.
+    assert asked() == (1, 11)
     assert name not in through.backend.observe(TREE).accounts
 
 
