@@ -16,10 +16,11 @@ TOKEN_LIFESPAN_S = 86_400
 
 
 class Slurmrestd:
-    """slurmrestd of one cluster, which must be running."""
+    """slurmrestd of one cluster, which must be running. `options` go to it, such as `-d v0.0.45`: that version only."""
 
-    def __init__(self, cluster: SlurmCluster) -> None:
+    def __init__(self, cluster: SlurmCluster, *options: str) -> None:
         self.cluster = cluster
+        self._options = options
         self.port = processes.free_ports(1)[0]
         self._log = cluster.folder / "slurmrestd.out"
         self._server: subprocess.Popen[bytes] | None = None
@@ -45,7 +46,7 @@ class Slurmrestd:
             [
                 *root.enter(self.cluster.folder),
                 *SERVED_AS,
-                *("/usr/sbin/slurmrestd", "-a", "rest_auth/jwt", f"127.0.0.1:{self.port}"),
+                *("/usr/sbin/slurmrestd", "-a", "rest_auth/jwt", *self._options, f"127.0.0.1:{self.port}"),
             ],
             log=self._log,
             # Its own token is none: it has those of requests.

@@ -15,12 +15,13 @@ import pytest
 from agent.core.actions import AddMember, ClusterAction, CreateAccount, SetLimits
 from agent.core.errors import BackendError, BackendUnavailable
 from agent.core.model import Part
-from backends.base import BULK_PARTS, Scope
+from backends.base import BULK_PARTS, Backend, Scope
 from backends.slurm.backend import SlurmBackend
 from rig.parts import GENERATIONS
 from rig.processes import wait_until
 from rig.slurm_cluster import SlurmCluster
-from tests.backends.conftest import by_commands, connector
+from rig.slurmrestd import Slurmrestd
+from tests.backends.conftest import by_commands, by_rest, connector
 from tests.backends.slurm.wanted import leave
 
 OLDER, NEWER = "24.11", "26.05"
@@ -169,15 +170,12 @@ def test_where_commands_run_in_a_container_single_commands_do_what_no_file_can(
     assert "going by single commands" in caplog.text
 
 
-@pytest.mark.every_slurm
-def test_names_with_capitals_dots_and_60_letters_are_read_as_slurm_keeps_them(
-    slurm: SlurmCluster, tmp_path: Path
-) -> None:
+def assert_read_as_slurm_keeps_them(slurm: SlurmCluster, backend: Backend) -> None:
+    """Make accounts and users of all these names, then limit the accounts and take users out again."""
     for name in NAMES:
         parent = "root" if name == LONG else LONG
         slurm.ask("sacctmgr", "-i", "add", "account", f"name={name}", f"parent={parent}")
         slurm.ask("sacctmgr", "-i", "add", "user", f"name={','.join(USERS)}", f"account={name}")
-    backend = connector(str(slurm.bin_path), tmp_path)()
     seen = backend.observe()
     names, users = {name.lower() for name in NAMES}, {user.lower() for user in USERS}
     assert seen.accounts.keys() == {"root", *names}
@@ -194,3 +192,15 @@ def test_names_with_capitals_dots_and_60_letters_are_read_as_slurm_keeps_them(
     seen = backend.observe()
     assert all(seen.accounts[name].limits == {"cpu": 60} for name in names)
     assert all(not seen.users_of(action.account) for action in removed)
+
+
+@pytest.mark.every_slurm
+def test_names_with_capitals_dots_and_60_letters_are_read_as_slurm_keeps_them(
+    slurm: SlurmCluster, tmp_path: Path
+) -> None:
+    assert_read_as_slurm_keeps_them(slurm, connector(str(slurm.bin_path), tmp_path)())
+
+
+def test_so_they_are_through_slurmrestd(real_slurmrestd: Slurmrestd, tmp_path: Path) -> None:
+    real_slurmrestd.cluster.reset()
+    assert_read_as_slurm_keeps_them(real_slurmrestd.cluster, by_rest(real_slurmrestd.access, tmp_path)())

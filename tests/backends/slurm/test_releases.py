@@ -8,13 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from agent.core.errors import BackendUnavailable
+from agent.core.actions import AddMember, CreateAccount
+from agent.core.errors import BackendError, BackendUnavailable
 from agent.core.model import Part
 from backends.base import Scope
 from backends.slurm import releases
 from rig import processes
 from rig.slurm_cluster import SlurmCluster
-from tests.backends.conftest import REAL_SLURMRESTDS, Connect, connector
+from rig.slurmrestd import Slurmrestd
+from tests.backends.conftest import REAL_SLURMRESTDS, Connect, by_rest, connector
 
 RESTD = "23.11 would bring a slurmrestd that `execution_mode: rest` can use"
 QUARTER = "24.11 would bring on a cluster of 10,000 associations, writes in a quarter of the time"
@@ -102,3 +104,23 @@ def test_slurmrestd_tells_its_release_and_that_of_slurmctld(on_rest: Connect, sl
     assert (
         f", slurmctld {slurmrestd_kind}; requests are those of {version}; {BROUGHT[slurmrestd_kind]}" in found
     )
+
+
+@pytest.mark.real_part
+def test_a_slurmrestd_of_one_version_only_is_spoken_to_in_that_one(
+    slurm_clusters: Callable[[str], SlurmCluster], tmp_path: Path
+) -> None:
+    newest = Slurmrestd(slurm_clusters("26.05"), "-d", "v0.0.45")
+    newest.cluster.reset()
+    newest.start()
+    try:
+        backend = by_rest(newest.access, tmp_path)()
+        assert "requests are those of v0.0.45" in backend.check().release
+        made = [CreateAccount(account="only", parent="root"), AddMember(account="only", user="ann")]
+        assert [outcome.error for outcome in backend.apply(made)] == [None, None]
+        assert backend.observe().users_of("only") == {"ann"}
+        older = by_rest({**newest.access, "api_version": "v0.0.44"}, tmp_path)()
+        with pytest.raises(BackendError, match="It serves another version"):
+            older.observe()
+    finally:
+        newest.stop()
