@@ -4,6 +4,7 @@
 A missing part skips the tests that ask for it (see `parts`); for Redis a package of the tests stands in.
 """
 
+import json
 import os
 import tempfile
 import warnings
@@ -23,18 +24,24 @@ from rig.mosquitto import Mosquitto
 from rig.parts import GENERATIONS, OWN_GENERATION, SLURM_SUITES, Asker, require
 from rig.rabbitmq import RabbitMq
 from rig.redis_server import OWN, RedisServer
+from rig.site import REST_API
 from rig.slapd import Slapd
 from rig.slurm_cluster import SlurmCluster
+from rig.slurmrestd import Slurmrestd
 
 CLUSTER_STARTS = 3
 # The SLURM that all tests run on, if one is chosen. Else it is this machine's own, or each where a test says so.
 CHOSEN_GENERATION = os.environ.get("SLURM_GENERATION", "")
+# Whether sites of tests go through slurmrestd of that SLURM.
+BY_REST = os.environ.get("SLURM_BY_REST") == "1"
 PARTS = {"slurm_cluster", "slurm", "redis_server", "slapd", "rabbitmq", "mosquitto"}
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark the tests that ask for a real part: see `parts.find_program`. Of slow suites a part runs on newer SLURM."""
     left_out = set() if os.environ.get("FULL_TESTS") == "1" else set(_left_out(items))
+    if BY_REST:
+        left_out |= {item for item in items if item.get_closest_marker("by_commands")}
     if left_out:
         config.hook.pytest_deselected(items=list(left_out))
         items[:] = [item for item in items if item not in left_out]
@@ -123,12 +130,25 @@ def _started_cluster(folder: Path, generation: str) -> SlurmCluster:
 
 
 @pytest.fixture
-def slurm(slurm_cluster: SlurmCluster, monkeypatch: pytest.MonkeyPatch) -> SlurmCluster:
+def slurm(
+    request: pytest.FixtureRequest, slurm_cluster: SlurmCluster, monkeypatch: pytest.MonkeyPatch
+) -> SlurmCluster:
     """The real SLURM with nothing in it but what is built in; commands of this process and its children find it."""
     slurm_cluster.reset()
     for name in ("SLURM_CONF", "PATH"):
         monkeypatch.setenv(name, slurm_cluster.env[name])
+    if BY_REST:
+        monkeypatch.setenv(REST_API, json.dumps(request.getfixturevalue("slurmrestd").access))
     return slurm_cluster
+
+
+@pytest.fixture(scope="session")
+def slurmrestd(slurm_cluster: SlurmCluster) -> Iterator[Slurmrestd]:
+    """The real slurmrestd of the SLURM of this test session."""
+    server = Slurmrestd(slurm_cluster)
+    server.start()
+    yield server
+    server.stop()
 
 
 @pytest.fixture(scope="session")

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -20,6 +21,8 @@ COMPONENTS = {
     "cpu": {"measured_unit": "core-hours", "accounting_type": "limit", "label": "CPU", "unit_factor": 60},
     "mem": {"measured_unit": "GB-hours", "accounting_type": "limit", "label": "Memory", "unit_factor": 61440},
 }
+# Holds the settings `rest_api`, in JSON, where sites of tests are to go through slurmrestd.
+REST_API = "SLURM_REST_API"
 
 
 def configuration(
@@ -31,6 +34,9 @@ def configuration(
     **offering: Any,
 ) -> Path:
     """Write a configuration file for the seeded offering and return its path."""
+    by_rest: dict[str, Any] = {}
+    if access := os.environ.get(REST_API):
+        by_rest = {"execution_mode": "rest", "cluster_name": "test", "rest_api": json.loads(access)}
     document = {
         "state_dir": str(folder / "state"),
         "offerings": [
@@ -45,6 +51,7 @@ def configuration(
                 "backend_settings": {
                     # The fixture of the real SLURM puts its commands on PATH.
                     **({"slurm_bin_path": ""} if "SLURM_CONF" in os.environ else {}),
+                    **by_rest,
                     "default_account": "root",
                     "customer_prefix": "c_",
                     "project_prefix": "p_",

@@ -113,6 +113,7 @@ def pages_of(items: int) -> int:
 
 
 @pytest.mark.every_slurm(one_of=1)
+@pytest.mark.by_commands
 @pytest.mark.parametrize(
     "number", [10, pytest.param(100, marks=pytest.mark.skipif(not FULL, reason="FULL_TESTS"))]
 )

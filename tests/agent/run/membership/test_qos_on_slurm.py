@@ -30,6 +30,7 @@ def test_a_paused_resource_gets_its_qos_and_comes_back(slurm: SlurmCluster, make
         site.in_step()
 
 
+@pytest.mark.by_commands
 def test_a_qos_of_a_state_that_does_not_exist_errs_no_resource_and_is_set_when_it_does(
     slurm: SlurmCluster, make: Make
 ) -> None:
@@ -60,6 +61,7 @@ def test_where_qos_are_enforced_a_paused_account_takes_no_new_jobs(make: Make) -
         site.in_step()
 
 
+@pytest.mark.by_commands
 def test_the_budget_is_on_the_qos_of_the_account_and_a_pause_takes_no_qos_away(
     slurm: SlurmCluster, make: Make
 ) -> None:
@@ -89,6 +91,7 @@ def test_the_budget_is_on_the_qos_of_the_account_and_a_pause_takes_no_qos_away(
 
 
 @pytest.mark.every_slurm(one_of=1)
+@pytest.mark.by_commands
 def test_members_who_are_in_get_the_partitions_and_the_qos_of_now(slurm: SlurmCluster, make: Make) -> None:
     backend = {
         "qos_enforcement_enabled": True, "enforce_offering_qos": True, "enforce_offering_partitions": True,

@@ -221,6 +221,7 @@ def test_a_team_emptied_by_mistake_is_held_and_a_member_joins_all_the_same(make:
 
 
 class TestTrouble:
+    @pytest.mark.by_commands
     def test_slurmdbd_that_dies_between_two_batches_costs_time_and_nothing_else(
         self, slurm: SlurmCluster, make: Make
     ) -> None:
@@ -270,6 +271,7 @@ class TestTrouble:
         site.sync()
         assert site.members("a_one") == TEAM - {"ggran6"}
 
+    @pytest.mark.by_commands
     @pytest.mark.parametrize("way", ["loaded", "single commands"])
     def test_one_bad_username_in_a_batch_of_fifty(
         self, slurm: SlurmCluster, make: Make, tmp_path: Path, way: str
@@ -328,6 +330,7 @@ def test_a_sync_that_is_forced_in_waldur_makes_an_account_again(slurm: SlurmClus
     site.in_step()
 
 
+@pytest.mark.by_commands
 def test_what_was_bought_for_months_follows_the_end_of_the_resource_and_its_spending_limit(
     make: Make,
 ) -> None:

@@ -14,7 +14,7 @@ from rig.slurm_cluster import SlurmCluster
 from simulator.server.waldur import SimulatedWaldur
 from tests.agent.run.membership.on_slurm import OnSlurm
 
-pytestmark = pytest.mark.every_slurm(one_of=10)
+pytestmark = [pytest.mark.by_commands, pytest.mark.every_slurm(one_of=10)]
 
 TEAM = {"ffrost5", "ggran6", "hholt7"}
 OTHER_TEAM = {"iilves8", "jjansen9", "akask10"}

@@ -36,6 +36,7 @@ def waldur() -> Iterator[SimulatedWaldur]:
         yield server
 
 
+@pytest.mark.by_commands
 def test_create_orders_share_their_reads_and_writes(
     slurm: SlurmCluster, waldur: SimulatedWaldur, tmp_path: Path
 ) -> None:
@@ -50,6 +51,7 @@ def test_create_orders_share_their_reads_and_writes(
     assert report.effort.requests.total() <= REQUESTS_PER_ORDER * ORDERS + SHARED_REQUESTS
 
 
+@pytest.mark.by_commands
 def test_a_new_process_knows_how_this_release_shows_its_tree(
     slurm: SlurmCluster, waldur: SimulatedWaldur, tmp_path: Path
 ) -> None:

@@ -94,6 +94,7 @@ def test_no_order_counts_on_one_that_is_not_approved(
     assert "a_second" not in tree(slurm)
 
 
+@pytest.mark.by_commands
 def test_terminations_of_a_project_share_their_commands(
     slurm: SlurmCluster, waldur: SimulatedWaldur, on_slurm: SiteFactory
 ) -> None:

@@ -214,6 +214,7 @@ def sacct_of(log: Path) -> list[str]:
     return [line for line in log.read_text().splitlines() if "/sacct " in line]
 
 
+@pytest.mark.by_commands
 def test_jobs_that_a_termination_ends_are_counted_to_their_end_by_one_sacct(
     slurm: SlurmCluster, tmp_path: Path
 ) -> None:

@@ -45,6 +45,7 @@ def processed(site: orders.Site, expected: dict[str, int]) -> None:
     assert report.counted() == expected, report.as_json()
 
 
+@pytest.mark.by_commands
 def test_update_and_plan_switch_change_limits_and_nothing_else(
     slurm: SlurmCluster, waldur: SimulatedWaldur, on_slurm: SiteFactory
 ) -> None:
