@@ -32,7 +32,7 @@ from backends.lock import WriteLock
 from backends.process import CommandMissing, CommandTooLong, Completed, Runner
 from backends.slurm import detour, parse
 from backends.slurm.commands import Batch, CommandBuilder
-from backends.slurm.costs import Costs, kind_of, leading_actions, units_of
+from backends.slurm.costs import Costs, kind_of, leading_actions
 from backends.slurm.detour import Detour
 from backends.slurm.jobs import Jobs
 from backends.slurm.load_file import LoadFile
@@ -186,7 +186,7 @@ class Writer:
         error = failure(completed)
         if error is None:
             kind = kind_of(batch.argv)
-            self._costs.note(kind, units_of(kind, batch.actions), completed.duration_s)
+            self._costs.note(kind, self._costs.units_of(kind, batch.actions), completed.duration_s)
         if error is not None and by_detour:
             run = partial(self._run, failures=failures, by_detour=False)
             if detour.is_needed(batch, error):

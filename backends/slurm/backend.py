@@ -80,7 +80,9 @@ class SlurmBackend:
             programs=self._programs,
             tree=self._reader.tree,
             jobs=jobs,
-            costs=Costs(lambda: self._reader.seen_rows, context.costs(COSTS_OF)),
+            costs=Costs(
+                lambda: self._reader.seen_rows, context.costs(COSTS_OF), lambda: self._reader.is_placed
+            ),
         )
         self.default_account = settings.default_account
         self.executed = self._runner.executed

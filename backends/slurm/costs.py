@@ -2,9 +2,9 @@
 """How much one command carries: batches grow while commands are quick, and shrink when one took long.
 
 What a command takes by itself, and more for each unit of its work, is learnt for each kind of command from what the
-commands took, and is remembered for the next process. So is what the next ones will take. The first guess is that of
-the slowest SLURM known, 22.05 on a machine of two processors, where slurmdbd renumbers its tree for each association
-that is added or removed (docs/slurm.md, section 1).
+commands took, and is remembered for the next process. So is what the next ones will take. The first guess is what was
+measured on two processors: where the tree has places (up to 23.02) that of 22.05, whose slurmdbd renumbers its tree for
+each association that is added or removed, else that of 24.11, which is slower than 26.05 (docs/slurm.md, section 1).
 """
 
 from __future__ import annotations
@@ -38,17 +38,39 @@ APART = 1.3
 WORTH_WRITING = 1.25
 UNIT = ", a unit"
 # Actions of one account (`add user`) or parent (`add account`) share a renumbering: so many weigh as one. Each takes
-# 8 to 14 ms of processor time by itself, beside 10,000 associations (22.05, 24.11).
+# 8 to 14 ms of processor time by itself, beside 10,000 associations (22.05).
 SHARING = 10
 
-# The first guess: seconds of a command by itself, more for each association where it reads them all first; of a unit of
-# work, more for each association where those behind it are renumbered.
 COMMAND_S = 0.5
-READING_ROW_S: Mapping[str, float] = {LOAD: 8e-4, LOAD_USERS: 2.5e-4, "add account": 1.7e-4}
 UNIT_S = 0.002
-RENUMBERING_ROW_S = 7.5e-6
 REMOVALS = ("remove user", "remove account")
-RENUMBERING = (*READING_ROW_S, *REMOVALS, "add user", "move account")
+
+
+@dataclass(frozen=True, slots=True)
+class Guess:
+    """What commands are taken to cost before it is known, by kind: seconds of a command by itself, more for each
+    association where it reads them all first; seconds of a unit of its work, more for each association where those
+    behind it are renumbered, or looked through.
+    """
+
+    reading_row_s: Mapping[str, float]
+    unit_s: Mapping[str, float]
+    unit_row_s: Mapping[str, float]
+
+
+PLACED = Guess(
+    reading_row_s={LOAD: 8e-4, LOAD_USERS: 2.5e-4, "add account": 1.7e-4},
+    unit_s={},
+    unit_row_s=dict.fromkeys(
+        (LOAD, LOAD_USERS, *REMOVALS, "add account", "add user", "move account"), 7.5e-6
+    ),
+)
+# A load asks twice for each user of the cluster. A unit of it is five users of an account.
+UNPLACED = Guess(
+    reading_row_s={LOAD: 3.7e-4, LOAD_USERS: 3.7e-4},
+    unit_s={LOAD: 0.03, LOAD_USERS: 0.03, "add user": 0.01},
+    unit_row_s=dict.fromkeys(REMOVALS, 7.5e-6),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,14 +88,6 @@ def kind_of(argv: Sequence[str]) -> str:
     return " ".join(argv[:2])
 
 
-def units_of(kind: str, actions: Sequence[ClusterAction]) -> float:
-    """Return the work of the command of these actions."""
-    one_parent = kind == "add account" or (
-        kind == "add user" and len({a.ids()["account"] for a in actions}) == 1
-    )
-    return 1 + len(actions) / SHARING if one_parent else len(actions)
-
-
 def leading_actions(actions: Sequence[ClusterAction], at_most: int) -> Sequence[ClusterAction]:
     """Return the first actions of a command that may carry so many. Of a command about users and accounts that is a
     whole product of both again, or one user with some accounts.
@@ -88,11 +102,19 @@ def leading_actions(actions: Sequence[ClusterAction], at_most: int) -> Sequence[
 
 
 class Costs:
-    """The costs of one cluster. `rows`: how many associations it had when it was read last."""
+    """The costs of one cluster. `rows`: how many associations it had when it was read last, `is_placed`: whether each
+    has its place among all others, so that those behind it are renumbered.
+    """
 
-    def __init__(self, rows: Callable[[], int], hints: ClusterHints[float]) -> None:
+    def __init__(
+        self,
+        rows: Callable[[], int],
+        hints: ClusterHints[float],
+        is_placed: Callable[[], bool] = lambda: True,
+    ) -> None:
         self._rows = rows
         self._hints = hints
+        self._is_placed = is_placed
         self._learnt: dict[str, Cost] = {}
         # The units and the seconds of an earlier command of each kind.
         self._reference: dict[str, tuple[float, float]] = {}
@@ -117,15 +139,22 @@ class Costs:
         return self._learnt[kind]
 
     def _guess(self, kind: str) -> Cost:
-        rows = self._rows()
-        renumbering_s = rows * RENUMBERING_ROW_S if kind in RENUMBERING else 0.0
-        return Cost(COMMAND_S + rows * READING_ROW_S.get(kind, 0.0), UNIT_S + renumbering_s)
+        rows, guess = self._rows(), PLACED if self._is_placed() else UNPLACED
+        unit_s = guess.unit_s.get(kind, UNIT_S) + rows * guess.unit_row_s.get(kind, 0.0)
+        return Cost(COMMAND_S + rows * guess.reading_row_s.get(kind, 0.0), unit_s)
 
     def _least_unit_s(self, kind: str) -> float:
         """Return what a unit is taken to cost at least. A removal of an association that is older than a day renumbers
         nothing, and its age is unknown: the next one may be younger.
         """
         return self._guess(kind).unit_s / GROWTH if kind in REMOVALS else 0.0
+
+    def units_of(self, kind: str, actions: Sequence[ClusterAction]) -> float:
+        """Return the work of the command of these actions."""
+        is_shared = kind == "add account" or (
+            kind == "add user" and len({a.ids()["account"] for a in actions}) == 1
+        )
+        return 1 + len(actions) / SHARING if is_shared and self._is_placed() else len(actions)
 
     def seconds(self, kind: str, units: float) -> float:
         """Return what a command will take."""
@@ -147,13 +176,13 @@ class Costs:
 
     def actions_at_once(self, kind: str, actions: Sequence[ClusterAction]) -> int:
         """Return how many of these actions one command may carry."""
-        return ceil(self.units_at_once(kind) * len(actions) / units_of(kind, actions))
+        return ceil(self.units_at_once(kind) * len(actions) / self.units_of(kind, actions))
 
     def total_s(self, kind: str, actions: Sequence[ClusterAction]) -> float:
         """Return what these actions will take, in as many commands as they need."""
         cost = self.of(kind)
         commands = ceil(len(actions) / self.actions_at_once(kind, actions))
-        return commands * cost.command_s + units_of(kind, actions) * cost.unit_s
+        return commands * cost.command_s + self.units_of(kind, actions) * cost.unit_s
 
     def note(self, kind: str, units: float, seconds: float) -> None:
         """Learn from a command. The next may carry up to twice as much, or as much less as it was slow."""

@@ -68,12 +68,18 @@ class Reader:
         return self._settings.cluster_name or self.seen_cluster or "default"
 
     @property
+    def is_placed(self) -> bool:
+        """Whether each association has its place among all others, as far as it is known: up to 23.02."""
+        return self._known_column == parse.PLACED_COLUMNS[-1]
+
+    @property
     def tree_way(self) -> str:
         """How this cluster's tree is read, after it was."""
         if not self._places:
             return "the tree is read by the parent of each account (parentname)"
-        is_placed = self._places[0] == parse.PLACED_COLUMNS
-        return f"the tree is read by {'places (lft, rgt)' if is_placed else 'paths (lineage)'} with WOPInfo"
+        return (
+            f"the tree is read by {'places (lft, rgt)' if self.is_placed else 'paths (lineage)'} with WOPInfo"
+        )
 
     @cached_property
     def _known_column(self) -> str:

@@ -24,7 +24,7 @@ from backends.process import Runner
 from backends.slurm import load_file
 from backends.slurm.apply import Writer
 from backends.slurm.commands import CommandBuilder
-from backends.slurm.costs import LOAD, LOAD_USERS, REMOVALS, UNIT, Costs, kind_of, leading_actions, units_of
+from backends.slurm.costs import LOAD, LOAD_USERS, REMOVALS, UNIT, Costs, kind_of, leading_actions
 from backends.slurm.grouping import NAMES_AT_ONCE
 from backends.slurm.jobs import Jobs
 from backends.slurm.loader import Loader
@@ -176,7 +176,7 @@ def test_accounts_are_cut_as_they_come() -> None:
 def test_members_of_one_account_renumber_the_tree_once_and_those_of_several_each() -> None:
     def units(joins: Sequence[AddMember]) -> float:
         (batch,) = CommandBuilder("c1").batches(joins)
-        return units_of(kind_of(batch.argv), batch.actions)
+        return costs(LARGE).units_of(kind_of(batch.argv), batch.actions)
 
     assert units([join("a", f"u{n}") for n in range(10)]) <= 2
     assert units([join(f"a{m}", f"u{n}") for n in range(10) for m in range(3)]) == 30

@@ -11,8 +11,9 @@ import pytest
 from agent.core.actions import AddMember, CreateAccount
 from agent.core.errors import BackendError, BackendUnavailable
 from agent.core.model import Part
-from backends.base import Scope
+from backends.base import HintsOfThisProcess, Scope
 from backends.slurm import releases
+from backends.slurm.costs import LOAD, LOAD_USERS, REMOVALS, Costs
 from rig import processes
 from rig.slurm_cluster import SlurmCluster
 from rig.slurmrestd import Slurmrestd
@@ -94,6 +95,17 @@ def test_commands_of_another_release_than_slurmdbds_are_told_from_an_outage(
             read()
     jobs = backend.observe(Scope(frozenset(), jobs_of=frozenset({"root"})))
     assert Part.JOBS not in jobs.complete
+
+
+@pytest.mark.cost
+@pytest.mark.parametrize("kind", [LOAD, LOAD_USERS, *REMOVALS, "add user", "add account", "modify account"])
+def test_from_23_11_on_only_loads_and_removals_are_taken_to_grow_with_the_cluster(kind: str) -> None:
+    small, large = (
+        Costs(lambda rows=rows: rows, HintsOfThisProcess[float](), lambda: False) for rows in (100, 10_000)
+    )
+    assert (large.seconds(kind, 10) > small.seconds(kind, 10)) == (kind in (LOAD, LOAD_USERS, *REMOVALS))
+    joins = [AddMember(account="a", user=f"u{number}") for number in range(1000)]
+    assert 100 <= large.actions_at_once("add user", joins) <= 400  # 9 ms each (24.11)
 
 
 @pytest.mark.parametrize("slurmrestd_kind", REAL_SLURMRESTDS, indirect=True)
