@@ -39,6 +39,7 @@ BENCHMARKS: Mapping[str, Callable[[Parts], Iterator[str]]] = {
     "call_path": call_path.run,
     "fuzz": fuzz.run,
     "generations": generations.run,
+    "joins": generations.run_joins,
     "slurm_suites": generations.run_suites,
 }
 

@@ -5,7 +5,6 @@ bridge.
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -24,7 +23,7 @@ from rig.celery_process import CeleryProcess, environment
 from rig.event_flood import Flood
 from rig.event_kills import on_mosquitto, on_rabbitmq
 from rig.mosquitto import Mosquitto
-from rig.processes import wait_until
+from rig.processes import processor_s, wait_until
 from rig.rabbitmq import RabbitMq
 from rig.site import configuration
 from simulator.events.changes import Message
@@ -58,7 +57,7 @@ def run(parts: Parts) -> Iterator[str]:
             mosquitto.start()
         yield from _latency(parts, rabbitmq)
         for others in FLOOD_OTHERS:
-            yield from _floods(parts, rabbitmq, others)
+            yield from floods(parts, rabbitmq, others)
         yield _footprint(parts, rabbitmq)
     finally:
         rabbitmq.stop()
@@ -140,7 +139,7 @@ def _to_member(parts: Parts, waldur: SimulatedWaldur) -> list[float]:
     return seconds
 
 
-def _floods(parts: Parts, rabbitmq: RabbitMq, others: int) -> Iterator[str]:
+def floods(parts: Parts, rabbitmq: RabbitMq, others: int) -> Iterator[str]:
     """Measure single joins on a quiet site, then a flood with an order in the middle of it."""
     parts.slurm.reset()
     joining = [f"{Flood.prefix}{number}" for number in range(FLOOD_JOINS)]
@@ -192,9 +191,9 @@ def _footprint(parts: Parts, rabbitmq: RabbitMq) -> str:
         try:
             wait_until("all queues", lambda: len(store.queues) == OFFERINGS * TYPES)
             time.sleep(10)
-            before_s = _processor_s(bridge.process.pid)
+            before_s = processor_s(bridge.process.pid)
             time.sleep(IDLE_S)
-            used_s = _processor_s(bridge.process.pid) - before_s
+            used_s = processor_s(bridge.process.pid) - before_s
             status = Path(f"/proc/{bridge.process.pid}/status").read_text()
         finally:
             bridge.stop()
@@ -204,8 +203,3 @@ def _footprint(parts: Parts, rabbitmq: RabbitMq) -> str:
         f"the bridge of {OFFERINGS} offerings and {OFFERINGS * TYPES} queues: {resident:.0f} MiB, {threads} threads, "
         f"{100 * used_s / IDLE_S:.1f} % of a processor when idle"
     )
-
-
-def _processor_s(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -27,7 +27,7 @@ from benchmarks import measured_pass
 from benchmarks.parts import Parts
 from rig import large_tree
 from rig.large_tree import Account
-from rig.processes import REPOSITORY, wait_until
+from rig.processes import REPOSITORY, processor_s, wait_until
 from rig.site import configuration, settings_of
 from rig.slurm_cluster import SlurmCluster
 from simulator.server.waldur import SimulatedWaldur
@@ -45,6 +45,7 @@ FIRST_SYNC = 200
 # And as many reads of the same without a pass; the quickest of each counts.
 IDLE_PASSES = 3
 BARE_SYNC, ACCOUNTS_PER_LOAD = 40, 10
+SERVERS = ("slurmdbd", "mariadbd", "slurmctld")
 PLOT = REPOSITORY / "docs" / "static" / "performance.svg"
 # Nothing of what is measured is to wait for an approval.
 POLICY = {"max_removed_members": 100_000, "max_removed_percent": 100, "max_removed_accounts": 10_000}
@@ -62,8 +63,19 @@ class Figure:
     longest_s: float = 0.0
     # The same by bare commands, right before it; 0 where there are none.
     bare_s: float = 0.0
+    # Of the processor, by slurmdbd, its database and slurmctld; 0 where it was not measured.
+    servers_s: float = 0.0
+    bare_servers_s: float = 0.0
     # All that the cluster had when the first was measured.
     associations: int = 0
+
+
+@dataclass(frozen=True)
+class Bare:
+    """What bare commands took, and their servers of the processor."""
+
+    seconds: float
+    servers_s: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -90,12 +102,17 @@ def run(parts: Parts) -> Iterator[str]:
     yield f"drawn: {PLOT.relative_to(REPOSITORY)}"
 
 
-def figures(parts: Parts, others: int, ours: int) -> Iterator[Figure]:
+def figures(
+    parts: Parts, others: int, ours: int, kinds: Sequence[str] = ("idle", "orders", "removal", "sync")
+) -> Iterator[Figure]:
     """Measure on a cluster with so many associations of others and allocations of ours, at least FIRST_SYNC."""
     with _world(parts, others, ours) as world:
         associations = _count(world, "TRUE")
-        for figure in _measured(world):
-            yield replace(figure, associations=associations)
+        for _ in range(2):
+            _pass(world, "members")
+        for kind in kinds:
+            for figure in MEASURED[kind](world):
+                yield replace(figure, associations=associations)
 
 
 @contextmanager
@@ -155,9 +172,7 @@ def _ours(world: World) -> list[Account]:
     return list(found.values())
 
 
-def _measured(world: World) -> Iterator[Figure]:
-    for _ in range(2):
-        _pass(world, "members")
+def _idle(world: World) -> Iterator[Figure]:
     idle, bare_s, bare = _pass(world, "members"), math.inf, ""
     for _ in range(IDLE_PASSES):
         cluster_s, waldur_s = measured_pass.bare_reads_s(world.config)
@@ -165,31 +180,35 @@ def _measured(world: World) -> Iterator[Figure]:
             bare_s, bare = cluster_s + waldur_s, f"cluster {cluster_s:.2f} s, Waldur {waldur_s:.2f} s"
         idle = min(idle, _pass(world, "members"), key=lambda measured: measured.seconds)
     yield Figure("all that a full pass reads", bare_s, bare)
-    yield _figure("idle membership pass", idle, bare_s=bare_s)
+    yield _figure("idle membership pass", replace(idle, servers_s=0.0), bare=Bare(bare_s))
 
-    bare_s = _bare_load(world, "b", accounts=ORDERS)
-    yield Figure(f"bare load of {ORDERS} accounts x {MEMBERS} and their tiers", bare_s)
+
+def _orders(world: World) -> Iterator[Figure]:
+    bare = _bare_load(world, "b", accounts=ORDERS)
+    yield Figure(f"bare load of {ORDERS} accounts x {MEMBERS} and their tiers", bare.seconds)
     people = world.waldur.people
     projects = [people.add_project(f"new {number}") for number in range(ORDERS)]
     for number, project in enumerate(projects):
         world.join(project, *(f"new{number}_{each}" for each in range(MEMBERS)))
         world.waldur.place_create_order(project, f"order {number}", limits={"cpu": 10, "mem": 2})
-    yield _figure(f"{ORDERS} create orders x {MEMBERS}", _pass(world, "orders"), bare_s=bare_s)
+    yield _figure(f"{ORDERS} create orders x {MEMBERS}", _pass(world, "orders"), bare=bare)
     _pass(world, "members")
 
+
+def _removal(world: World) -> Iterator[Figure]:
     what = f"{LEAVING * LEFT_ACCOUNTS} members out of {LEFT_ACCOUNTS} accounts"
     _leave(world, range(2 * LEFT_ACCOUNTS, 3 * LEFT_ACCOUNTS))
-    bare_s = _bare_removals(world, range(2 * LEFT_ACCOUNTS, 3 * LEFT_ACCOUNTS))
-    yield Figure(f"bare removals of {what}", bare_s)
+    bare = _bare_removals(world, range(2 * LEFT_ACCOUNTS, 3 * LEFT_ACCOUNTS))
+    yield Figure(f"bare removals of {what}", bare.seconds)
     _leave(world, range(LEFT_ACCOUNTS))
-    yield _figure(what, _pass(world, "members"), bare_s=bare_s)
+    yield _figure(what, _pass(world, "members"), bare=bare)
     left = _count_leavers(world)
     assert left == LEAVING * LEFT_ACCOUNTS, f"{left} are there of those who stay"
 
     _leave(world, range(LEFT_ACCOUNTS, 2 * LEFT_ACCOUNTS))
     removal = measured_pass.start(world.config, "members")
     wait_until("the first removal", lambda: _count_leavers(world) < left, pause_s=0.2)
-    world.waldur.place_create_order(projects[0], "order in between", limits={"cpu": 10, "mem": 2})
+    world.waldur.place_create_order(world.projects[0], "order in between", limits={"cpu": 10, "mem": 2})
     between = measured_pass.result(measured_pass.start(world.config, "orders"))
     ended = "before" if removal.poll() is None else "after"
     removed = measured_pass.result(removal)
@@ -197,24 +216,55 @@ def _measured(world: World) -> Iterator[Figure]:
     yield _figure(f"{what}, an order placed in between", removed)
     yield _figure("that order", between, f"; it ended {ended} the removal")
 
-    bare_s = _bare_load(world, "c", accounts=BARE_SYNC) * FIRST_SYNC / BARE_SYNC
-    bare = f"{bare_s:.0f} s, by {BARE_SYNC} of them"
-    yield Figure(f"bare loads of {FIRST_SYNC} accounts x {MEMBERS} and their tiers", bare_s, bare)
+
+def _first_sync(world: World) -> Iterator[Figure]:
+    part = FIRST_SYNC / BARE_SYNC
+    loads = _bare_load(world, "c", accounts=BARE_SYNC)
+    bare = f"{loads.seconds * part:.0f} s, by {BARE_SYNC} of them"
+    yield Figure(
+        f"bare loads of {FIRST_SYNC} accounts x {MEMBERS} and their tiers", loads.seconds * part, bare
+    )
     what = f"first sync of {FIRST_SYNC} accounts x {MEMBERS}"
-    bare_s = _bare_additions(world, "c", accounts=BARE_SYNC) * FIRST_SYNC / BARE_SYNC
-    yield Figure(f"bare `add user` of a {what}", bare_s, f"{bare_s:.0f} s, by {BARE_SYNC} of them")
+    added = _bare_additions(world, "c", accounts=BARE_SYNC)
+    added = Bare(added.seconds * part, added.servers_s * part)
+    yield Figure(
+        f"bare `add user` of a {what}", added.seconds, f"{added.seconds:.0f} s, by {BARE_SYNC} of them"
+    )
     for number, project in enumerate(world.projects[-FIRST_SYNC:]):
         world.join(project, *(f"joiner{number}_{each}" for each in range(MEMBERS)))
-    yield _figure(what, _pass(world, "members"), bare_s=bare_s)
+    yield _figure(what, _pass(world, "members"), bare=added)
 
 
-def _figure(what: str, measured: measured_pass.Measured, more: str = "", *, bare_s: float = 0.0) -> Figure:
-    line = f"{measured.line()}{more}"
-    return Figure(what, measured.seconds, line, measured.longest, measured.longest_s, bare_s)
+# By the names by which a part of them is chosen.
+MEASURED: Mapping[str, Callable[[World], Iterator[Figure]]] = {
+    "idle": _idle,
+    "orders": _orders,
+    "removal": _removal,
+    "sync": _first_sync,
+}
+
+
+def _figure(what: str, measured: measured_pass.Measured, more: str = "", *, bare: Bare = Bare(0.0)) -> Figure:
+    return Figure(
+        what,
+        measured.seconds,
+        f"{measured.line()}{more}",
+        measured.longest,
+        measured.longest_s,
+        bare.seconds,
+        measured.servers_s,
+        bare.servers_s,
+    )
 
 
 def _pass(world: World, what: str) -> measured_pass.Measured:
-    return measured_pass.result(measured_pass.start(world.config, what))
+    before_s = _servers_s(world)
+    measured = measured_pass.result(measured_pass.start(world.config, what))
+    return replace(measured, servers_s=_servers_s(world) - before_s)
+
+
+def _servers_s(world: World) -> float:
+    return sum(processor_s(world.slurm.servers.pid(name)) for name in SERVERS)
 
 
 def _leavers(number: int) -> list[str]:
@@ -238,9 +288,20 @@ def _count(world: World, which: str) -> int:
     return int(world.slurm.sql(f"SELECT COUNT(*) FROM {table} WHERE {which} AND deleted = 0"))
 
 
-def _bare_load(world: World, prefix: str, *, accounts: int) -> float:
-    """Measure additive loads of the same rows, written by hand, ten accounts each. Seconds."""
-    seconds = 0.0
+def _bare(world: World, commands: Iterable[tuple[Sequence[str], str]]) -> Bare:
+    """Run commands of sacctmgr, each with its input."""
+    seconds = servers_s = 0.0
+    for argv, stdin in commands:
+        started_s, before_s = time.monotonic(), _servers_s(world)
+        world.slurm.ask("sacctmgr", "-i", *argv, stdin=stdin)
+        seconds += time.monotonic() - started_s
+        servers_s += _servers_s(world) - before_s
+    return Bare(seconds, servers_s)
+
+
+def _bare_load(world: World, prefix: str, *, accounts: int) -> Bare:
+    """Measure additive loads of the same rows, written by hand, ten accounts each."""
+    files = []
     for first in range(0, accounts, ACCOUNTS_PER_LOAD):
         numbers = range(first, min(first + ACCOUNTS_PER_LOAD, accounts))
         customer = f"{prefix}_customer{first}"
@@ -251,16 +312,13 @@ def _bare_load(world: World, prefix: str, *, accounts: int) -> float:
         for number in numbers:
             lines += [f"Parent - '{prefix}{number}'"]
             lines += [f"User - '{prefix}{number}_{each}':Fairshare=parent" for each in range(MEMBERS)]
-        started_s = time.monotonic()
-        world.slurm.ask("sacctmgr", "-i", "load", "/dev/stdin", stdin="\n".join(lines) + "\n", timeout_s=600)
-        seconds += time.monotonic() - started_s
-    return seconds
+        files.append((("load", "/dev/stdin"), "\n".join(lines) + "\n"))
+    return _bare(world, files)
 
 
-def _bare_removals(world: World, numbers: Iterable[int]) -> float:
-    """Measure a command for each account that leavers are in. Seconds."""
-    table = f"{world.slurm.cluster}_assoc_table"
-    seconds = 0.0
+def _bare_removals(world: World, numbers: Iterable[int]) -> Bare:
+    """Measure a command for each account that leavers are in."""
+    table, commands = f"{world.slurm.cluster}_assoc_table", []
     for number in numbers:
         names = f"leaver{number}\\_%"
         account = world.slurm.sql(
@@ -268,22 +326,18 @@ def _bare_removals(world: World, numbers: Iterable[int]) -> float:
         )
         users = ",".join(_leavers(number))
         where = (f"name={users}", f"account={account.strip()}", f"cluster={world.slurm.cluster}")
-        started_s = time.monotonic()
-        world.slurm.ask("sacctmgr", "-i", "remove", "user", "where", *where, timeout_s=600)
-        seconds += time.monotonic() - started_s
-    return seconds
+        commands.append((("remove", "user", "where", *where), ""))
+    return _bare(world, commands)
 
 
-def _bare_additions(world: World, prefix: str, *, accounts: int) -> float:
-    """Measure a command for each account of a bare load that gets as many members again. Seconds."""
-    seconds = 0.0
+def _bare_additions(world: World, prefix: str, *, accounts: int) -> Bare:
+    """Measure a command for each account of a bare load that gets as many members again."""
+    commands = []
     for number in range(accounts):
         users = ",".join(f"{prefix}{number}_new{each}" for each in range(MEMBERS))
         where = (f"name={users}", f"account={prefix}{number}", f"cluster={world.slurm.cluster}")
-        started_s = time.monotonic()
-        world.slurm.ask("sacctmgr", "-i", "add", "user", *where, "fairshare=parent", timeout_s=600)
-        seconds += time.monotonic() - started_s
-    return seconds
+        commands.append((("add", "user", *where, "fairshare=parent"), ""))
+    return _bare(world, commands)
 
 
 def _plot(seconds: Mapping[str, Mapping[int, float]]) -> None:

@@ -46,6 +46,8 @@ class Measured:
     writes: int
     requests: int
     outcomes: int
+    # Of the processor, by slurmdbd, its database and slurmctld while it ran.
+    servers_s: float = 0.0
 
     def line(self) -> str:
         return (

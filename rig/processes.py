@@ -34,6 +34,12 @@ def peak_kib() -> int:
     return int(Path("/proc/self/status").read_text().partition("VmHWM:")[2].split()[0])
 
 
+def processor_s(pid: int) -> float:
+    """Return how long a process has used the processor, in seconds."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 def program(names: str) -> str:
     """Return the absolute path of an installed program; raises RealPartError."""
     found = find_program(names)
