@@ -60,7 +60,9 @@ class Loader:
         self._prefix = f"{lock.path.stem}-load-"
 
     def load(self, actions: Sequence[ClusterAction], cluster: str) -> Iterator[Outcome]:
-        """Yield outcomes of what was loaded; nothing for actions that are left to single commands."""
+        """Yield outcomes of what was loaded; nothing for actions that are left to single commands, as is all behind a
+        load that took so long that the next one would be later than they.
+        """
         chosen = [action for file in self._worthwhile(actions, cluster) for action in file.actions]
         if not chosen:
             return
@@ -70,6 +72,8 @@ class Loader:
                 with suppress(OSError):
                     left.unlink()
             for file in load_file.files(chosen, cluster, self._groups_at_once):
+                if not self._sooner([file]):
+                    return
                 self._lock.give_way()
                 outcomes = self._load(file)
                 yield from outcomes

@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: MIT
+"""Loads that take longer than was thought: what is left goes by single commands where these are sooner."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from agent.core.model import Snapshot
+from backends.base import HintsOfThisProcess
+from backends.lock import WriteLock
+from backends.process import Runner
+from backends.slurm.apply import Writer
+from backends.slurm.commands import CommandBuilder
+from backends.slurm.costs import LOAD_USERS, UNIT, Costs
+from backends.slurm.jobs import Jobs
+from backends.slurm.load_file import ACCOUNTS_PER_FILE, QUESTION
+from backends.slurm.programs import Programs
+from tests.backends.slurm.wanted import join
+
+# A load reads the whole tree first, which the costs know nothing of.
+SACCTMGR = """#!/bin/sh
+echo "$*" >> {folder}/log
+case "$*" in *" load "*) sleep {reading_s}; printf '{question}'; read -r answer ;; esac
+"""
+
+
+@pytest.mark.parametrize(("reading_s", "loads"), [(0, 2), (3, 1)])
+def test_what_is_left_after_a_slow_load_goes_by_single_commands_where_they_are_sooner(
+    tmp_path: Path, reading_s: int, loads: int
+) -> None:
+    program = tmp_path / "sacctmgr"
+    program.write_text(SACCTMGR.format(folder=tmp_path, reading_s=reading_s, question=QUESTION))
+    program.chmod(0o755)
+    learnt = HintsOfThisProcess[float]()
+    # The members of a file take 2.5 s by single commands, and are thought to take a moment by a load.
+    learnt |= {LOAD_USERS: 0.01, LOAD_USERS + UNIT: 1e-4, "add user": 0.01, f"add user{UNIT}": 0.01}
+    costs, programs, runner = Costs(lambda: 0, learnt), Programs(str(tmp_path)), Runner()
+    writer = Writer(
+        runner,
+        CommandBuilder("c1"),
+        WriteLock(tmp_path / "state", "c1"),
+        programs=programs,
+        tree=lambda: Snapshot("c1"),
+        jobs=Jobs(runner, programs, "c1"),
+        costs=costs,
+    )
+    joins = [join(f"a{n}", f"u{n}", present_default="") for n in range(2 * ACCOUNTS_PER_FILE)]
+    assert [outcome.error for outcome in writer.apply(joins, "c1")] == [None] * len(joins)
+    log = (tmp_path / "log").read_text().splitlines()
+    assert sum(" load " in line for line in log) == loads
