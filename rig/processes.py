@@ -99,9 +99,10 @@ def wait_until(
     log: Path | None = None,
     *,
     pause_s: float = 0.02,
+    progress: Callable[[], object] = lambda: None,
 ) -> None:
     """Call `ready` until it holds. Raises NeverCame: at once, with the end of its log, when the server that
-    brings it has ended; else after ten minutes, which are for what hangs, not for what is slow.
+    brings it has ended; else after ten minutes without `progress`, which are for what hangs, not for what is slow.
     """
     waiting.wait_until(
         what,
@@ -110,6 +111,7 @@ def wait_until(
         log=lambda: f"{log}:\n{tail(log)}" if log else "",
         say=print,
         pause=lambda: time.sleep(pause_s),
+        progress=progress,
     )
 
 

@@ -16,6 +16,8 @@ from rig.slurm_config import SlurmSite
 from rig.slurm_root import SlurmRoot
 
 STOP_ORDER = ("slurmd", "slurmctld", "slurmdbd", "mariadbd", "munged")
+# So much processor time of MariaDB is progress of who asks it.
+DATABASE_WORKS_S = 10.0
 DATABASE_LOG_SIZE = "--innodb-log-file-size=16M"
 
 
@@ -75,9 +77,16 @@ class SlurmServers:
             os.kill(self.pid(server), signal.SIGCONT)
 
     def start_slurmdbd(self) -> None:
-        """Start slurmdbd and wait until it listens."""
-        port = self.site.slurmdbd_port
-        self._start("slurmdbd", "-D", ready=lambda: processes.accepts(port))
+        """Start slurmdbd and wait until it listens. 24.11 looks through all associations for each user first, which
+        takes MariaDB minutes where there are tens of thousands of both.
+        """
+        port, database = self.site.slurmdbd_port, self._running["mariadbd"].pid
+        self._start(
+            "slurmdbd",
+            "-D",
+            ready=lambda: processes.accepts(port),
+            progress=lambda: processes.processor_s(database) // DATABASE_WORKS_S,
+        )
 
     def start_slurmctld(self) -> None:
         """Start slurmctld and wait until it listens. It reads the whole tree from slurmdbd first."""
@@ -94,6 +103,7 @@ class SlurmServers:
         *argv: str,
         ready: Callable[[], bool],
         keep: bool = False,
+        progress: Callable[[], object] = lambda: None,
     ) -> None:
         printed = self.site.folder / f"{server}.out"
         process = processes.start(
@@ -102,7 +112,7 @@ class SlurmServers:
         self._running[server] = process
         log = self.log(server)
         log = log if log.exists() else printed
-        processes.wait_until(server, ready, process, log)
+        processes.wait_until(server, ready, process, log, progress=progress)
 
     def _program(self, name: str, folder: str = "/usr/sbin") -> list[str]:
         """Return what starts a program when its arguments follow; `folder` is where Debian has it."""

@@ -23,7 +23,7 @@ class NeverCame(SiteAgentError):
     """What was waited for did not come: its process has ended, or ten minutes are over."""
 
 
-def wait_until(
+def wait_until(  # noqa: PLR0913  how one waits
     what: str,
     ready: Callable[[], bool],
     *,
@@ -31,17 +31,21 @@ def wait_until(
     log: Callable[[], str] = lambda: "",
     say: Callable[[str], None] = lambda _: None,
     pause: Callable[[], object] = lambda: time.sleep(PAUSE_S),
+    progress: Callable[[], object] = lambda: None,
 ) -> None:
     """Call `ready` until it holds. Raises NeverCame with the end of `log`: at once when `ended` says how that which
-    would bring it has ended, else after ten minutes. `say` gets a line each 20 s: what is waited for, and since when.
+    would bring it has ended, else ten minutes after `progress` changed last. `say` gets a line each 20 s: what is
+    waited for, and since when.
     """
     since, started_s = f"{datetime.now().astimezone():%H:%M:%S}", time.monotonic()
-    printed_s = started_s
+    printed_s, reached = started_s, progress()
     while True:
         end = ended()  # before `ready`: what it did last counts
         if ready():
             return
         now_s = time.monotonic()
+        if (now := progress()) != reached:
+            reached, started_s = now, now_s
         if end or now_s - started_s > GIVE_UP_S:
             problem = f"{what} {end}" if end else f"{what}: waited for since {since} without success"
             raise NeverCame("; ".join(filter(None, [problem, log()])))

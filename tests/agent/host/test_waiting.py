@@ -85,6 +85,13 @@ def test_what_hangs_is_given_up_after_ten_minutes(clock: Clock) -> None:
     assert GIVE_UP_S <= clock.now_s < GIVE_UP_S + 60
 
 
+def test_the_ten_minutes_begin_again_with_each_progress(clock: Clock) -> None:
+    last_s = 3 * GIVE_UP_S
+    with pytest.raises(NeverCame):
+        wait_until("the server", lambda: False, pause=clock.pause, progress=lambda: min(last_s, clock.now_s))
+    assert last_s + GIVE_UP_S <= clock.now_s < last_s + GIVE_UP_S + 60
+
+
 def test_what_has_ended_is_an_error_at_once_with_what_it_said(tmp_path: Path) -> None:
     log = tmp_path / "log"
     server = processes.start(["sh", "-c", "echo no memory left; exit 7"], log=log, env=os.environ)
