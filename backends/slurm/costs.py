@@ -65,10 +65,10 @@ PLACED = Guess(
         (LOAD, LOAD_USERS, *REMOVALS, "add account", "add user", "move account"), 7.5e-6
     ),
 )
-# A load asks twice for each user of the cluster. A unit of it is five users of an account.
+# A load asks twice for each user of the cluster.
 UNPLACED = Guess(
-    reading_row_s={LOAD: 3.7e-4, LOAD_USERS: 3.7e-4},
-    unit_s={LOAD: 0.03, LOAD_USERS: 0.03, "add user": 0.01},
+    reading_row_s={LOAD: 3.2e-4, LOAD_USERS: 3.2e-4},
+    unit_s={LOAD: 0.01, LOAD_USERS: 0.01, "add user": 0.01},
     unit_row_s=dict.fromkeys(REMOVALS, 7.5e-6),
 )
 
