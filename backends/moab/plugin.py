@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
@@ -57,10 +58,12 @@ class MoabPlugin:
 
     def found_clusters(self) -> Sequence[FoundCluster]:
         program = Programs("").path("mam-list-accounts")
-        if not shutil.which(program):
+        found = shutil.which(program)
+        if found is None:
             return []
-        name = schema.DEFAULT_CLUSTER
-        return [FoundCluster(name, program, {"cluster_name": name}, frozenset({components.DEPOSIT}))]
+        # Services have another PATH than the shell that asks.
+        settings = {"cluster_name": schema.DEFAULT_CLUSTER, "moab_bin_path": os.path.dirname(found)}
+        return [FoundCluster(schema.DEFAULT_CLUSTER, program, settings, frozenset({components.DEPOSIT}))]
 
     def connect(self, settings: MoabSettings, context: BackendContext) -> Backend:
         return MoabBackend(settings, context)

@@ -25,6 +25,8 @@ from backends.slurm.parse import ROOT
 from backends.slurm.programs import first_program
 from backends.slurm.rest_access import RestAccess, read_access
 
+# Where packages put the commands.
+USUAL_FOLDER = "/usr/bin"
 POLICIES = ("common", "individual", "none")
 MODES = ("cli", "rest")
 NO_RESET = "slurmrestd cannot reset raw usage (RawUsage=0)"
@@ -79,7 +81,7 @@ class SlurmSettings(ClusterKeys):
     default_account_policy: str = key("common", "`common`, `individual` or `none`: "
         "[see below](configuration.md#default_account)", of=choice(*POLICIES))
     parent_account: str = key("", "the account above projects', without accounts of customers", of=_name("account"))
-    bin_path: str = key("/usr/bin", "the folder of SLURM's commands; empty: on PATH", name="slurm_bin_path",
+    bin_path: str = key(USUAL_FOLDER, "the folder of SLURM's commands; empty: on PATH", name="slurm_bin_path",
         of=name_text(), null="")
     execution_mode: str = key("cli", "`cli`: SLURM's commands; `rest`: through [slurmrestd](slurmrestd.md)",
         of=choice(*MODES))

@@ -54,6 +54,8 @@ def test_the_file_passes_the_check_and_plans(
 ) -> None:
     ended = init()
     assert (ended.code, ended.err) == (0, "")
+    # Services do not have the PATH on which it was found.
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
     file, token = tmp_path / "etc" / "site.yaml", tmp_path / "etc" / "token"
     assert f"written: {file}: 1 offering on" in ended.out and "by sacctmgr" in ended.out
     assert [path.stat().st_mode & 0o777 for path in (file, token)] == [0o600, 0o600]
@@ -68,6 +70,7 @@ def test_the_file_passes_the_check_and_plans(
     checked = command("config-check", "-c", str(file))
     assert (checked.code, "the configuration is good" in checked.out) == (0, True), checked.out
     assert command("plan", "order_process", "-c", str(file)).code == 0
+    assert command("plan", "report", "-c", str(file)).code == 0
 
 
 def test_a_file_that_is_there_stays_until_it_is_to_be_replaced(init: Command, tmp_path: Path) -> None:
