@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from agent.config.model import Mode
 from agent.core.account_names import uuid_hex
 from agent.core.errors import SiteAgentError
 from agent.core.periods import Month
@@ -109,6 +110,9 @@ CHECKS: Mapping[str, Callable[[Any], object]] = {
     "entries": _entries,
     "request_uuid": uuid_hex,
     "key_uuid": uuid_hex,
+    "resource_uuid": uuid_hex,
+    "person_uuid": uuid_hex,
+    "mode_name": Mode,
     "month_name": Month.parse,
     "run_id": _run_id,
     "options": _options,

@@ -24,6 +24,7 @@ imports = (
     "tasks.backfill",
     "tasks.drift",
     "tasks.events",
+    "tasks.looks",
 )
 
 _names = sorted({table.queue_name(o.queue) for o in settings().offerings}) or [table.queue_name("default")]

@@ -18,7 +18,7 @@ from agent.core.errors import SiteAgentError, StateError
 from agent.core.policy import SHORT_ID
 from agent.run.diagnosis.picture import WaitingPlan, waiting_plans
 from agent.state import held_plans, journal
-from agent.state.held_plans import PlanChanged
+from agent.state.held_plans import HeldPlans, PlanChanged
 from agent.state.store import stamp
 
 LINES_SHOWN = 20
@@ -126,14 +126,35 @@ def _print(waiting: list[WaitingPlan], most: int | None, *, as_json: bool) -> No
 def _revoke(settings: Settings, plan_id: str) -> int:
     for held in held_plans.all_held(settings.state_dir, settings.offerings):
         for approval in held.approvals.open():
-            short = approval.plan[:SHORT_ID]
             if plan_id and approval.plan.startswith(plan_id):
-                try:
-                    held.approvals.revoke(approval.plan)
-                except StateError as error:
-                    raise SiteAgentError(f"the approval of plan {short} stays: {error}") from error
-                text = f"revoked the approval of plan {short}"
-                journal.note(settings.state_dir, held.offering, text, by=journal.operator(), mode=held.mode)
-                echo(f"plan {short} is not approved any more; what was begun is not undone")
+                revoke(settings, held, approval.plan, by=journal.operator())
+                echo(
+                    f"plan {approval.plan[:SHORT_ID]} is not approved any more; what was begun is not undone"
+                )
                 return 0
     raise SiteAgentError(f"plan {plan_id} is not approved")
+
+
+def revoke(settings: Settings, held: HeldPlans, plan_id: str, *, by: str, reason: str = "") -> None:
+    """Revoke an approval, and write that into the journal. Raises PlanChanged where there is none any more, and other
+    SiteAgentErrors.
+    """
+    short = plan_id[:SHORT_ID]
+    try:
+        was_there = held.approvals.revoke(plan_id)
+    except StateError as error:
+        raise SiteAgentError(f"the approval of plan {short} stays: {error}") from error
+    if not was_there:
+        raise PlanChanged(f"plan {short} is not approved any more: it is done, or its approval was revoked")
+    text = f"revoked the approval of plan {short}{f' ({reason})' if reason else ''}"
+    journal.note(settings.state_dir, held.offering, text, by=by, mode=held.mode)
+
+
+def leave(settings: Settings, found: WaitingPlan, *, by: str, reason: str) -> None:
+    """Write into the journal that a person has looked at a held plan, and leaves it: it stays held. Raises PlanChanged
+    where somebody has approved it meanwhile.
+    """
+    if found.approval:
+        raise PlanChanged(f"plan {found.plan.short_id} is approved by {found.approval.by}: revoke that first")
+    text = f"left plan {found.plan.short_id} as it is ({reason}): {found.plan.reason}"
+    journal.note(settings.state_dir, found.held.offering, text, by=by, mode=found.held.mode)

@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -48,7 +50,7 @@ def command(
         if as_json:
             print_json(line)
         else:
-            echo(*_lines(line, account=query.account, with_commands=with_commands))
+            echo(*_lines(in_words(line, query.account), with_commands=with_commands))
     if not found and not as_json:
         echo("the journal has nothing about that")
     return 0
@@ -68,23 +70,52 @@ def _order(settings: Settings, beginning: str) -> str:
     return one_meant(beginning, sorted(orders), str, what="orders") or beginning
 
 
-def _lines(line: dict[str, Any], *, account: str, with_commands: bool) -> list[str]:
-    """Return time, outcome, action and cause; then what went wrong, and with --commands how it was done."""
+@dataclass(frozen=True, slots=True)
+class AuditLine:
+    """A line of the journal in words."""
+
+    # None where the line does not say it.
+    time: datetime | None
+    outcome: str
+    text: str
+    # Empty where the text says it already.
+    cause: str
+    offering: str
+    error: str
+    commands: tuple[str, ...]
+
+
+def in_words(line: Mapping[str, Any], account: str = "") -> AuditLine:
+    """Return a line in words; of a report about many accounts, what it said of this one."""
     try:
-        time = datetime.fromisoformat(str(line["time"])).strftime("%Y-%m-%d %H:%M:%SZ")
+        time: datetime | None = datetime.fromisoformat(str(line["time"]))
     except (KeyError, ValueError):
-        time = "some time"
+        time = None
     action = line.get("action") or {}
     text = str(action.get("text", "?"))
     amounts = journal.reported_in(line).get(account)
-    if isinstance(amounts, dict):  # a report about many accounts: what it said of this one
+    if isinstance(amounts, dict):
         reported = ", ".join(f"{name} {amount}" for name, amount in amounts.items())
         text = f"reported usage of {account} in {action.get('month')}: {reported}"
     cause = str(line.get("cause", ""))
-    why = "" if cause in text else f"  [{cause}]"
-    shown = [f"{time}  {line.get('outcome', '?'):<6}  {text}{why}  {line.get('offering_name', '')}"]
-    if line.get("error"):
-        shown.append(f"    failed: {line['error']}")
+    return AuditLine(
+        time,
+        str(line.get("outcome", "?")),
+        text,
+        "" if cause in text else cause,
+        str(line.get("offering_name", "")),
+        str(line.get("error") or ""),
+        tuple(str(each) for each in line.get("commands", ())),
+    )
+
+
+def _lines(line: AuditLine, *, with_commands: bool) -> list[str]:
+    """Return time, outcome, action and cause; then what went wrong, and with --commands how it was done."""
+    time = line.time.strftime("%Y-%m-%d %H:%M:%SZ") if line.time else "some time"
+    why = f"  [{line.cause}]" if line.cause else ""
+    shown = [f"{time}  {line.outcome:<6}  {line.text}{why}  {line.offering}"]
+    if line.error:
+        shown.append(f"    failed: {line.error}")
     if with_commands:
-        shown += [f"    $ {each}" for each in line.get("commands", ())]
+        shown += [f"    $ {each}" for each in line.commands]
     return shown

@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Set
+
 from agent.cli.output import echo
-from agent.config.model import Offering, Settings
+from agent.config.model import Mode, Offering, Settings
 from agent.core.errors import SiteAgentError
 from agent.core.events import Job
 from agent.run.service import event_coverage
@@ -15,14 +17,35 @@ def queue(settings: Settings, offering: Offering) -> None:
     modes = event_coverage.modes_by_events(offering)
     if not modes:
         return
-    # Imported here: only who needs the broker pays for its libraries.
+    try:
+        start(settings, offering, modes)
+    except SiteAgentError as error:
+        echo(f"no pass is queued, so it waits for the next full one: {error}", err=True)
+
+
+def start(settings: Settings, offering: Offering, modes: Set[Mode]) -> None:
+    """Queue a full pass of these modes of an offering, of orders and members. Raises SiteAgentError where the broker is
+    away.
+    """
+    # Imported here, as below: only who needs the broker pays for its libraries.
     from tasks.events import FULL_PASS, MODE_OF, TaskQueue
     from tasks.queue import inspection
 
+    inspection.connected(settings).release()
+    for kind in FULL_PASS:
+        if MODE_OF[kind] in modes:
+            TaskQueue().send(Job(kind, offering.uuid))
+
+
+def look(settings: Settings, kind: str, offering: Offering, *subject: str) -> None:
+    """Ask a worker to look at something and to leave what it finds in the state. Raises SiteAgentError where the broker
+    is away.
+    """
+    from tasks.looks import enqueue_look
+    from tasks.queue import inspection
+
+    inspection.connected(settings).release()
     try:
-        inspection.connected(settings).release()
-        for kind in FULL_PASS:
-            if MODE_OF[kind] in modes:
-                TaskQueue().send(Job(kind, offering.uuid))
-    except SiteAgentError as error:
-        echo(f"no pass is queued, so it waits for the next full one: {error}", err=True)
+        enqueue_look(kind, offering.uuid, *subject)
+    except inspection.AWAY as error:
+        raise inspection.BrokerAway(f"the queue takes no tasks: {error}") from error

@@ -58,6 +58,8 @@ class Variables:
     sentry_dsn: str = key("", "where errors are reported to", name="SENTRY_DSN", of=Text(optional_url),
         usual="`sentry_dsn`")
     sentry_environment: str = key("", "the name of the environment in Sentry", name="SENTRY_ENVIRONMENT", usual="")
+    flower_url: str = key("", "Flower's address for browsers: the [console](console.md) has links into it",
+        name="WALDUR_SITE_AGENT_FLOWER_URL", of=Text(optional_url), usual="")
     heartbeat_path: str = key("", "a file that this worker, beat or bridge touches as a heartbeat, for `healthz`; "
         "without it each leaves one in `state_dir/health`", name=HEARTBEAT_PATH, usual="")
     # Of the reference, whose loops and watchdog they are for.

@@ -209,6 +209,8 @@ class Settings:
     log_format: str
     sentry_dsn: Secret | None
     sentry_environment: str
+    # For browsers; empty where it is not known.
+    flower_url: str
     sentry_monitors: bool
     heartbeat_path: str
     elastic_apm_server_url: str

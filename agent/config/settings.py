@@ -91,6 +91,7 @@ def read_settings(
         log_format=variables.log_format,
         sentry_dsn=Secret(sentry_dsn) if sentry_dsn else None,
         sentry_environment=variables.sentry_environment,
+        flower_url=variables.flower_url.rstrip("/"),
         sentry_monitors=values.sentry_monitors,
         heartbeat_path=variables.heartbeat_path,
         elastic_apm_server_url=values.elastic_apm_server_url,

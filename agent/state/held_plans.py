@@ -416,12 +416,17 @@ def _still_wanted(
 
 def _account_of(key: str) -> str:
     """Return the account that an action of this key is about, empty where it is about none."""
+    return subject_of(key)[0]
+
+
+def subject_of(key: str) -> tuple[str, str]:
+    """Return the account and the person that an action of this key is about, each empty where it is about none."""
     try:
         _, values = read_json(key)
         is_move = isinstance(values.get("before"), str) and "user" in values
-        return str(values.get("before" if is_move else "account") or "")
+        return str(values.get("before" if is_move else "account") or ""), str(values.get("user") or "")
     except (TypeError, ValueError, AttributeError):
-        return ""
+        return "", ""
 
 
 def all_held(source: Source, offerings: Iterable[Offering]) -> list[HeldPlans]:

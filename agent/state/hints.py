@@ -20,6 +20,7 @@ from typing import Any, Generic, TypeVar, get_args, get_origin, get_type_hints
 
 from agent.core.bounded_json import read_json
 from agent.core.homes import HomeRecord
+from agent.core.overview import Look, SeenAllocation, SeenPerson
 from agent.core.project_directories import DirectoryRecord
 from agent.state.store import Db, Source, moment_text, note, recall, writing
 
@@ -79,6 +80,26 @@ class Hints(Generic[V]):
         """Write down the difference. False, with a warning, where that is not possible."""
         news = {key: value for key, value in after.items() if before.get(key) != value}
         return self.put(source, scope, news, before.keys() - after.keys())
+
+    def replace(self, source: Source, scope: str, values: Mapping[str, V], *, are_all: bool) -> bool:
+        """Write down those that differ from what is there, and forget the others where these `are_all`. What is there
+        is not parsed: thousands of values that stayed the same cost little. False, with a warning, where it is not
+        possible.
+        """
+        sql = "SELECT CAST(key AS BLOB) AS key, CAST(value AS BLOB) AS value FROM hints WHERE kind = ? AND scope = ?"
+        rows = recall(source, self.what, lambda db: db.raw_rows(sql, self.kind, scope)) or ()
+        before = {row["key"].decode(errors="replace"): row["value"] for row in rows}
+        texts = {key: json.dumps(value, default=_plain) for key, value in values.items()}
+        news = {key: values[key] for key, text in texts.items() if before.get(key) != text.encode()}
+        return self.put(source, scope, news, before.keys() - texts.keys() if are_all else ())
+
+    def parsed(self, text: str) -> V | None:
+        """Return the value that a row's text stands for; None for a damaged one."""
+        try:
+            found: V = _typed(self.value, read_json(text, values_at_most=None))
+        except (AttributeError, KeyError, TypeError, ValueError):
+            return None
+        return found
 
     def of(self, source: Source, scope: str) -> HintsOf[V]:
         return HintsOf(self, source, scope)
@@ -237,6 +258,10 @@ PROJECT_DIRECTORIES = Hints(
 )  # account
 REFUSED_MONTHS = Hints("refused_months", datetime, "months that Waldur refuses")  # month
 LIVE_JOBS = Hints("live_jobs", dict[str, dict[str, int]], "jobs that count up still")  # month
+SEEN_ALLOCATIONS = Hints("seen_allocations", SeenAllocation, "what was seen of allocations")  # resource
+SEEN_PEOPLE = Hints("seen_people", SeenPerson, "what was seen of people")  # offering user
+LOOKS = Hints("looks", Look, "what workers found out", DAY)  # what was looked at
+USAGES = Hints("usages", dict[str, Any], "the usage of the last months", DAY)  # nothing: there is one
 FAILED_RESOURCES = Hints("failed_resources", bool, "resources whose report failed")  # resource
 # By run: the month.
 HISTORY_MONTHS = Hints("history_months", dict[str, Any], "which months were loaded", 90 * DAY)
@@ -248,5 +273,6 @@ TREE_COLUMNS = Hints("tree_columns", str, "how trees are read")  # cluster
 HINTS: tuple[Hints[Any], ...] = (
     PASSES, PASS_COUNTS, SKIPPED, DRIFTS, REPORTED_SERVICES, SEEN_OFFERINGS, REPORTED_MEMBERS, HOMES,
     PROJECT_DIRECTORIES, REFUSED_MONTHS, LIVE_JOBS, FAILED_RESOURCES, HISTORY_MONTHS, COMMAND_COSTS,
-    TREE_COLUMNS,
+    TREE_COLUMNS, SEEN_ALLOCATIONS, SEEN_PEOPLE, LOOKS,
+    USAGES,
 )  # fmt: skip

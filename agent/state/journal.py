@@ -38,6 +38,8 @@ log = logging.getLogger(__name__)
 
 MAX_BYTES = 10 * 2**20
 FILES = 10
+# By one search for the latest lines.
+LOOKED_AT_MOST = 3 * MAX_BYTES
 # Given up where the disk is full, so that what is being carried out is written down.
 RESERVE = ".reserve"
 RESERVE_BYTES = 256 * 1024
@@ -207,23 +209,65 @@ def read(state_dir: Path, query: Query = Query()) -> Iterator[dict[str, Any]]:
     StateUnreadable where this user may not read the journal: that is no empty one.
     """
     for path in reversed(_files(state_dir)):
-        try:
-            with files.acting_as_owner(state_dir):
-                file = path.open(encoding="utf-8", errors="replace")
-            with file:
-                for line in file:
-                    found = _parsed(line)
-                    if found is not None and query.matches(found):
-                        yield found
-        except (FileNotFoundError, NotADirectoryError):
-            continue
-        except PermissionError as error:
-            todo = files.how_to_act(state_dir, error)
-            raise StateUnreadable(f"the journal {path} cannot be read: {error.strerror}{todo}") from error
-        except OSError as error:
-            log.warning("%s cannot be read: %s", path, error.strerror)
-        except StateError as error:
-            log.warning("%s cannot be read: %s", path, error)
+        for line in _bytes_of(state_dir, path).split(b"\n"):
+            found = _parsed(line.decode(errors="replace")) if line else None
+            if found is not None and query.matches(found):
+                yield found
+
+
+def latest(
+    state_dir: Path, query: Query, words: Sequence[str], *, skipped: int, count: int
+) -> tuple[list[dict[str, Any]], bool]:
+    """Return lines that match and have all `words` somewhere, newest first, without the first `skipped` of them; and
+    whether there may be more. It ends after `LOOKED_AT_MOST` bytes. Raises StateUnreadable as `read` does.
+    """
+    wanted = [word for word in (*words, query.user, query.account, query.order) if word]
+    found: list[dict[str, Any]] = []
+    looked = 0
+    for path in _files(state_dir):
+        if looked >= LOOKED_AT_MOST:
+            return found, True
+        content = _bytes_of(state_dir, path)
+        looked += len(content)
+        for line in _lines_with(content, wanted):
+            parsed = _parsed(line)
+            if parsed is None or not query.matches(parsed):
+                continue
+            if skipped:
+                skipped -= 1
+            elif len(found) == count:
+                return found, True
+            else:
+                found.append(parsed)
+    return found, False
+
+
+def _lines_with(content: bytes, words: Sequence[str]) -> Iterator[str]:
+    """Yield the lines that have all these words, the last one first; only ASCII letters are the same in either case."""
+    folded = content.lower()
+    needles = sorted((word.encode(errors="replace").lower() for word in words), key=len) or [b""]
+    end = len(content)
+    while end > 0 and (at := folded.rfind(needles[-1], 0, end)) >= 0:
+        start, stop = folded.rfind(b"\n", 0, at) + 1, folded.find(b"\n", at)
+        stop = len(content) if stop < 0 else stop
+        if all(folded.find(needle, start, stop) >= 0 for needle in needles):
+            yield content[start:stop].decode(errors="replace")
+        end = start - 1
+
+
+def _bytes_of(state_dir: Path, path: Path) -> bytes:
+    """Return a file of the journal; empty, with a warning, where it cannot be read. Raises StateUnreadable."""
+    try:
+        with files.acting_as_owner(state_dir):
+            return path.read_bytes()
+    except (FileNotFoundError, NotADirectoryError):
+        return b""
+    except PermissionError as error:
+        todo = files.how_to_act(state_dir, error)
+        raise StateUnreadable(f"the journal {path} cannot be read: {error.strerror}{todo}") from error
+    except (OSError, StateError) as error:
+        log.warning("%s cannot be read: %s", path, error)
+        return b""
 
 
 def _append(state_dir: Path, lines: Sequence[Mapping[str, Any]]) -> None:

@@ -10,11 +10,14 @@ from agent.core.errors import StateUnreadable
 from agent.state.store import Source, reading, stamp, writing
 
 
-def pause(source: Source, offering: Offering, *, by: str, reason: str = "") -> None:
-    """Pause an offering. Raises StateError: then nothing is changed."""
+def pause(
+    source: Source, offering: Offering, *, by: str, reason: str = "", until: datetime | None = None
+) -> None:
+    """Pause an offering, for good or until a moment. Raises StateError: then nothing is changed."""
     with writing(source) as db:
-        now = stamp(datetime.now(UTC))
-        db.run("INSERT OR REPLACE INTO pauses VALUES (?, ?, ?, ?)", offering.uuid, by, reason, now)
+        now, end = stamp(datetime.now(UTC)), stamp(until) if until else ""
+        sql = "INSERT OR REPLACE INTO pauses (offering, by, reason, since, until) VALUES (?, ?, ?, ?, ?)"
+        db.run(sql, offering.uuid, by, reason, now, end)
 
 
 def resume(source: Source, offering: Offering) -> None:
@@ -24,15 +27,16 @@ def resume(source: Source, offering: Offering) -> None:
 
 
 def pause_note(source: Source, offering: Offering) -> str:
-    """Return who paused the offering by command, and since when; empty when it is not paused. Not knowing counts as
-    paused. Raises StateBusy.
+    """Return who paused the offering by command, since when and how long; empty when it is not paused. Not knowing
+    counts as paused. Raises StateBusy.
     """
     try:
         with reading(source) as db:
             row = db.row("SELECT * FROM pauses WHERE offering = ?", offering.uuid)
     except StateUnreadable as error:
         return f"perhaps: {error}"
-    if row is None:
+    if row is None or "" < row["until"] <= stamp(datetime.now(UTC)):
         return ""
+    until = f" until {row['until']}" if row["until"] else ""
     reason = f" ({row['reason']})" if row["reason"] else ""
-    return f"by {row['by']} since {row['since']}{reason}"
+    return f"by {row['by']} since {row['since']}{until}{reason}"

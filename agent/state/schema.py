@@ -488,8 +488,11 @@ ALTER TABLE settled_months RENAME TO finalised_months;
 ALTER TABLE settled_accounts RENAME TO finalised_accounts
 """  # noqa: S608  our own words
 
+# A pause may end by itself.
+PAUSES_END = "ALTER TABLE pauses ADD COLUMN until TEXT NOT NULL DEFAULT ''"
+
 # The first makes version OLDEST of an empty file, and each further one the next version.
-MIGRATIONS: tuple[str, ...] = (BASE, HINTS)
+MIGRATIONS: tuple[str, ...] = (BASE, HINTS, PAUSES_END)
 VERSION = OLDEST + len(MIGRATIONS) - 1
 
 

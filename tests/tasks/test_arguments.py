@@ -32,10 +32,15 @@ PASSING: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = [
     ("membership_sync.rebuild", (OFFERING,), {}),
     ("membership_sync.events", (OFFERING, []), {}),
     ("events.periodic_limits", (OFFERING, {"resource_uuid": UUID}), {}),
+    ("looks.person", (OFFERING, UUID, UUID), {}),
+    ("looks.plan", (OFFERING, "membership_sync"), {}),
     ("backfill.month", (OFFERING, "2024-01", "0af3", OPTIONS), {}),
     ("backfill.month", (OFFERING, "2024-01", "0af3", {}), {}),
 ]
 REFUSED: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = [
+    ("looks.person", (OFFERING, UUID, "ann; reboot"), {}),
+    ("looks.account", (OFFERING, "../x"), {}),
+    ("looks.plan", (OFFERING, "everything"), {}),
     ("order_process.poll", (), {}),
     ("order_process.poll", (OFFERING, "more"), {}),
     ("order_process.poll", ([OFFERING],), {}),

@@ -146,6 +146,9 @@ def approve() -> None:
 @config_option
 @click.option("--off", is_flag=True, help="End the pause.")
 @click.option("--reason", default="", help="Why; `status` shows it.")
+@click.option(
+    "--for", "lasts", type=DURATION, help="End it by itself after so long: 2h, 3d. Default: it lasts."
+)
 def pause() -> None:
     """Pause OFFERING (its name or uuid): its passes look and plan, and change nothing. Holds for all workers of this
     head node.

@@ -10,7 +10,8 @@ from __future__ import annotations
 import base64
 import hashlib
 import stat
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from datetime import datetime
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -25,6 +26,7 @@ from agent.cli.options import number
 from agent.core.errors import SiteAgentError
 from agent.core.printable import printable
 from agent.host import files
+from agent.state.store import stamp
 
 MODE = 0o600
 SELF, NONE = "'self'", "'none'"
@@ -38,7 +40,7 @@ def render(name: str, *, refresh_s: int = 0, console: Mapping[str, str] | None =
     """Return the page of this name as HTML; with `refresh_s` a browser loads it again after so many seconds. `console`:
     name and role of who is logged in there, and the token of its forms; None for a file.
     """
-    style, script = _own(name)
+    style, script = _own(name, is_console=console is not None)
     return (
         _environment()
         .get_template(f"{name}.html.j2")
@@ -54,11 +56,19 @@ def render(name: str, *, refresh_s: int = 0, console: Mapping[str, str] | None =
     )
 
 
+def part(name: str, **content: Any) -> Markup:
+    """Return a part that pages include, to be put into one of them as it is."""
+    return Markup(_environment().get_template(f"{name}.html.j2").render(**content))  # noqa: S704  a template's own
+
+
 def policy(name: str, *, forms: bool = False) -> str:
-    """Return what a page may do: have its own style and script, and in the console send forms there. Fetch nothing."""
-    style, script = _own(name)
+    """Return what a page may do: have its own style and script, and in the console send forms there and load itself
+    again. Fetch nothing else.
+    """
+    style, script = _own(name, is_console=forms)
     rules = ["default-src 'none'", f"style-src 'sha256-{_digest(style)}'"]
     rules += [f"script-src 'sha256-{_digest(script)}'"] if script else []
+    rules += [f"connect-src {SELF}"] if forms else []
     return "; ".join([*rules, "img-src data:", "base-uri 'none'", f"form-action {SELF if forms else NONE}"])
 
 
@@ -73,17 +83,37 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     environment.globals.update(zip=zip)
-    environment.filters.update(age=age, until=until, number=number)
+    environment.filters.update(age=_age, until=_until, number=number)
     return environment
 
 
+def _age(since: datetime) -> Markup:
+    """Return how long ago a moment is; the moment itself is seen by who points at it."""
+    return _moment(since, age(since))
+
+
+def _until(moment: datetime) -> Markup:
+    """Return how far off a moment is, likewise."""
+    return _moment(moment, until(moment))
+
+
+def _moment(moment: datetime, text: str) -> Markup:
+    exact = f"{moment.astimezone():%d %B %Y, %H:%M:%S %Z}"
+    return Markup('<time datetime="{}" title="{}">{}</time>').format(stamp(moment), exact, text)
+
+
 @cache
-def _own(name: str) -> tuple[str, str]:
-    """Return style and script of a page. The console's pages share theirs."""
-    shared = ("base.css", "status.css") if name.startswith("console_") else ("base.css",)
-    parts = [resources.files(__name__).joinpath(each) for each in (*shared, f"{name}.css", f"{name}.js")]
-    *styles, script = (each.read_text(encoding="utf-8") if each.is_file() else "" for each in parts)
-    return "".join(styles), script
+def _own(name: str, *, is_console: bool) -> tuple[str, str]:
+    """Return style and script of a page. Those of the console share some."""
+    shared = ("base", "status", "console") if is_console else ("base",)
+    names = dict.fromkeys((*shared, name))
+    return _texts(names, "css"), _texts(names, "js")
+
+
+def _texts(names: Iterable[str], ending: str) -> str:
+    """Return the files of these names, one after the other; a page need not have each."""
+    files_ = (resources.files(__name__).joinpath(f"{name}.{ending}") for name in names)
+    return "".join(each.read_text(encoding="utf-8") for each in files_ if each.is_file())
 
 
 def _digest(text: str) -> str:

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: MIT
-"""The command `console`: the page of status behind a login, and the approval of held plans."""
+"""The command `console`: pages behind a login, and what an operator does there."""

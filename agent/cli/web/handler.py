@@ -16,10 +16,12 @@ from collections import defaultdict
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from datetime import datetime
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, TypeVar
 
+from markupsafe import Markup
 from tornado.http1connection import HTTP1Connection
 from tornado.iostream import IOStream
 from tornado.web import Finish, HTTPError, RequestHandler
@@ -89,6 +91,10 @@ class Console:
     at_login: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "console-login"))
     at_broker: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "console-broker"))
     seen: tuple[float, BrokerStatus] = (float("-inf"), BrokerStatus())
+    # What workers were asked to look at, and when.
+    asked: dict[str, datetime] = field(default_factory=dict)
+    # The charts and tables of each offering's usage, and of when that is.
+    usages: dict[str, tuple[datetime, Markup]] = field(default_factory=dict)
 
     @property
     def passwords(self) -> Path:
@@ -194,10 +200,11 @@ class Handler(RequestHandler):
     def show(self, page: str, **content: Any) -> None:
         """Answer with a page."""
         who = {"name": self.login.name, "role": self.login.role} if self.login else {"name": "", "role": ""}
+        form = {"xsrf": self.xsrf_token.decode(), "path": self.request.path}
         self.set_header(
             "Content-Security-Policy", f"{pages.policy(page, forms=True)}; frame-ancestors 'none'"
         )
-        self.finish(pages.render(page, console={**who, "xsrf": self.xsrf_token.decode()}, **content))
+        self.finish(pages.render(page, console={**who, **form}, **content))
 
     def write_error(self, status_code: int, **kwargs: Any) -> None:
         """Say why, with the words of our own errors only."""

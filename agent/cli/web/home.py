@@ -7,8 +7,6 @@ from agent.cli import status_page
 from agent.cli.web.handler import Handler
 from agent.run.diagnosis import picture
 
-REFRESH_S = 30
-
 
 class Home(Handler):
     async def get(self) -> None:
@@ -18,7 +16,7 @@ class Home(Handler):
         text = await console.do(
             lambda: status_page.content(picture.of_site(settings, settings.offerings, broker), {})
         )
-        self.show("status", refresh_s=REFRESH_S, **text)
+        self.show("status", **text)
 
 
 ROUTES = [("/", Home)]

@@ -1,55 +1,79 @@
 # SPDX-License-Identifier: MIT
-"""A held plan with all its actions, and its approval by the same function as the command's."""
+"""A held plan with all its actions, and what an operator decides about it by the same functions as the commands'."""
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Mapping
 from datetime import timedelta
 from http import HTTPStatus
 
 from tornado.web import HTTPError
 
 from agent.cli import approve, full_passes
-from agent.cli.web.handler import Handler
-from agent.cli.web.roles import Role
+from agent.cli.audit import AuditLine, in_words
+from agent.cli.web.acts import Act
 from agent.run.diagnosis import picture
 from agent.run.diagnosis.picture import WaitingPlan
+from agent.state import journal
+from agent.state.held_plans import HeldRow, subject_of
+from agent.state.journal import Query
 
 APPROVAL_LASTS = timedelta(hours=24)
-LONGEST_REASON = 500
+LINES_OF_PLAN = 20
+FORGOTTEN = "this plan is not held any more: nothing wants it, or it is done"
 
 
-class Plan(Handler):
-    """A held plan with all its actions; and its approval."""
+class Plan(Act):
+    """A held plan with all its actions; and its approval, what revokes it, and that a person leaves it."""
 
     async def _plan(self, plan_id: str) -> WaitingPlan:
         settings = self.console.settings
         waiting = await self.console.do(lambda: picture.waiting_plans(settings.state_dir, settings.offerings))
         found = next((each for each in waiting if each.plan.id == plan_id), None)
         if found is None:
-            raise HTTPError(
-                HTTPStatus.NOT_FOUND, "this plan is not held any more: nothing wants it, or it is done"
-            )
+            raise HTTPError(HTTPStatus.NOT_FOUND, FORGOTTEN)
         return found
 
     async def get(self, plan_id: str) -> None:
         found = await self._plan(plan_id)
-        self.show("console_plan", each=found, marks=" ".join(found.plan.marks))
+        said = await self.console.do(lambda: self._said(found))
+        groups = grouped(found.plan)
+        self.show("console_plan", each=found, marks=" ".join(found.plan.marks), groups=groups, said=said)
+
+    def _said(self, found: WaitingPlan) -> list[AuditLine]:
+        """Return what people have done about the plan, newest first."""
+        query = Query(offerings=frozenset({found.held.offering.uuid}))
+        words = ('"operator"', found.plan.short_id)
+        state_dir = self.console.settings.state_dir
+        lines, _ = journal.latest(state_dir, query, words, skipped=0, count=LINES_OF_PLAN)
+        return [in_words(line) for line in lines]
 
     async def post(self, plan_id: str) -> None:
-        if self.login is None or self.login.role is not Role.OPERATOR:
-            raise HTTPError(HTTPStatus.FORBIDDEN, "you may look: only an operator approves a plan")
-        reason = " ".join(self.get_body_argument("reason").split())[:LONGEST_REASON]
-        if not reason:
-            raise HTTPError(HTTPStatus.BAD_REQUEST, "say why: the journal has it beside your name")
-        found, settings, by = await self._plan(plan_id), self.console.settings, f"{self.login.name} (console)"
-        shown = frozenset(self.get_body_argument("shown").split())
+        by, reason, act = self.operator(), self.reason(), self.get_body_argument("act", "approve")
+        found = await self._plan(plan_id)
+        settings, shown = self.console.settings, frozenset(self.get_body_argument("shown").split())
 
         def work() -> None:
-            approve.release(settings, found, lasts=APPROVAL_LASTS, by=by, reason=reason, shown=shown)
-            full_passes.queue(settings, found.held.offering)
+            if act == "approve":
+                approve.release(settings, found, lasts=APPROVAL_LASTS, by=by, reason=reason, shown=shown)
+                full_passes.queue(settings, found.held.offering)
+            elif act == "revoke":
+                approve.revoke(settings, found.held, plan_id, by=by, reason=reason)
+            else:
+                approve.leave(settings, found, by=by, reason=reason)
 
         await self.console.do(work)
-        self.redirect(f"/plan/{plan_id}", status=HTTPStatus.SEE_OTHER)
+        self.done(f"/plan/{plan_id}")
+
+
+def grouped(plan: HeldRow) -> Mapping[str, Mapping[str, list[str]]]:
+    """Return the lines of a plan by account, then by person; empty for what is about neither."""
+    groups: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
+    for key, line in plan.lines.items():
+        account, person = subject_of(key)
+        groups[account][person].append(line)
+    return {account: dict(sorted(people.items())) for account, people in sorted(groups.items())}
 
 
 ROUTES = [("/plan/([0-9a-f]{64})", Plan)]

@@ -14,13 +14,27 @@ from tornado.httpserver import HTTPServer
 from tornado.ioloop import PeriodicCallback
 from tornado.web import Application, RequestHandler
 
-from agent.cli.web import home, login, plan
+from agent.cli.web import (
+    allocations,
+    audit,
+    home,
+    login,
+    looks,
+    offerings,
+    orders,
+    people,
+    plan,
+    queues,
+    usage,
+)
 from agent.cli.web.handler import Console, Nothing
 from agent.config.model import ConsoleSettings, Settings
 from agent.core.errors import ConfigError
 from tasks import current
 
 log = logging.getLogger(__name__)
+
+PAGES = (home, plan, allocations, people, orders, usage, audit, queues, offerings, looks, login)
 
 BODY_BYTES, HEADER_BYTES = 2**20, 2**14
 # Whoever has not sent a request by then is waited for no longer.
@@ -73,7 +87,7 @@ def start(settings: Settings, host: str, port: int) -> HTTPServer:
     # Whatever of `tasks` asks for settings gets these, without logins.
     current.use(settings)
     application = Application(
-        [route for page in (home, plan, login) for route in page.ROUTES],
+        [route for page in PAGES for route in page.ROUTES],
         console=Console(settings),
         cookie_secret=secrets.token_bytes(32),
         xsrf_cookies=True,

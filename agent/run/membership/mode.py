@@ -65,7 +65,7 @@ from agent.run import gate, ownership, waldur_facts
 from agent.run.engine import Mode, Portion, Work
 from agent.run.gate import Pass
 from agent.run.handed_on import AccountsInStep, NamedPeople, PeopleLeaving
-from agent.run.membership import member_statuses, planning
+from agent.run.membership import member_statuses, overview, planning
 from agent.run.membership.planning import PlannedSync, SyncFacts
 from agent.run.results import ResourceResult, Result, postponed
 from agent.run.site import Site
@@ -388,6 +388,8 @@ class Members(Mode[SyncFacts, PlannedSync]):
         leaving = planning.departures_of(facts, seen, self.unremovable) if seen is not None else ()
         if seen is not None and leaving and gate.is_known(run, self.key, plan):
             run.leave(PeopleLeaving(leaving, facts.waldur.offering, seen))
+        if run.applies:
+            overview.write(work, seen, self.errors)
         run.leave(plan.facts.waldur)
         if plan.is_whole:
             run.leave(DirectoryNames(plan.facts.waldur.users, plan.facts.waldur.names_unknown))

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from agent.core.account_names import fold
-from agent.core.errors import WaldurError
+from agent.core.errors import SiteAgentError, WaldurError
 from agent.core.model import OfferingFacts, Part
 from agent.core.periods import Month, last_months
 from agent.core.printable import shortlist
@@ -45,7 +45,7 @@ class UsageView:
     # What else is unknown, or should be known.
     notes: tuple[str, ...] = ()
     # Why Waldur could not be read.
-    waldur: WaldurError | None = None
+    waldur: SiteAgentError | None = None
     # What is counted, where `source` does not say.
     charged: str = ""
 

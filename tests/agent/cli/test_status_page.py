@@ -151,8 +151,8 @@ def test_all_that_a_picture_can_hold_is_drawn(site: OperatorSite) -> None:
         "Usage could not be read: no sacct",
         "Beat: here:1. Taken and not done yet: 2.",
         "site.demo 4 one@here site.other unknown none serves it",
-        "At work for 0 min: orders.poll x on one@here",
-        "Comes back in *: orders.one y on one@here",
+        "At work for 0 min : orders.poll x on one@here",
+        "Comes back in * : orders.one y on one@here",
         f"The bridge listens for order_process of {offering.uuid} .",
     ):
         assert re.search(re.escape(expected).replace(r"\*", r"[\w ]+"), words), (expected, words)

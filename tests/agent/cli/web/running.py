@@ -9,6 +9,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from html import unescape
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
@@ -45,8 +46,12 @@ class Running:
         return self.settings.state_dir / passwords.NAME
 
     @property
+    def plan_path(self) -> str:
+        return f"/plan/{self.found.plan.id}"
+
+    @property
     def plan_url(self) -> str:
-        return f"{self.url}/plan/{self.found.plan.id}"
+        return f"{self.url}{self.plan_path}"
 
     def session(self) -> requests.Session:
         session = requests.Session()
@@ -69,20 +74,25 @@ class Running:
 
     def approve(self, session: requests.Session, **changed: str) -> requests.Response:
         """Look at the plan, and approve what is seen; `changed`: other values of the form."""
-        page = session.get(self.plan_url)
-        shown = re.findall('name="shown" value="([^"]*)"', page.text)
-        form = {"reason": "an old course", "shown": "".join(shown), "_xsrf": xsrf(page), **changed}
-        return session.post(self.plan_url, form)
+        return self.send(session, self.plan_path, **{"act": "approve", **changed})
+
+    def send(self, session: requests.Session, path: str, **changed: str) -> requests.Response:
+        """Look at a page, and send a form with what is seen; `changed`: other values of it."""
+        page = session.get(f"{self.url}{path}")
+        shown = unescape(next(iter(re.findall('name="shown" value="([^"]*)"', page.text)), ""))
+        form = {"reason": "an old course", "shown": shown, "_xsrf": xsrf(page), **changed}
+        return session.post(f"{self.url}{path}", form)
 
 
 def xsrf(page: requests.Response) -> str:
-    return re.findall('name="_xsrf" value="([^"]*)"', page.text)[0]
+    found: list[str] = re.findall('name="_xsrf" value="([^"]*)"', page.text)
+    return found[0]
 
 
 @contextmanager
 def serving(settings: Settings, **more: Any) -> Iterator[Running]:
     """Run a console; `more` is for `Running`."""
-    (found,) = waiting_plans(settings.state_dir, settings.offerings)
+    found: Any = next(iter(waiting_plans(settings.state_dir, settings.offerings)), None)
     (port,) = free_ports(1)
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)

@@ -106,7 +106,7 @@ def test_a_plan_is_approved_in_a_browser_and_carried_out(
     assert "held for" not in browser.evaluate("document.body.innerText")
     journal = command("audit", "-c", console.config).out
     assert "operator ann (console)" in journal and "(an old course)" in journal
-    send("nav button")
+    send(".console button")
     shows("Log in")
     browser.open(console.url)
     shows("Log in")

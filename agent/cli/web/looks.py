@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: MIT
+"""What only Waldur or the cluster knows: a worker is asked, and the page shows what it left in the state."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from http import HTTPStatus
+from typing import Generic, TypeVar
+from urllib.parse import quote
+
+from tornado.web import HTTPError
+
+from agent.cli import full_passes
+from agent.cli.web.acts import Act
+from agent.cli.web.handler import Console
+from agent.config.model import Mode, Offering
+from agent.core.overview import Look
+from agent.state import overview
+from agent.state.hints import LOOKS, SEEN_ALLOCATIONS, SEEN_PEOPLE, Hints
+from agent.state.overview import Seen
+
+V = TypeVar("V")
+
+# A worker that has not answered by then is not waited for.
+WAITS = timedelta(minutes=5)
+# What is younger is not asked for again.
+FRESH = timedelta(seconds=5)
+ASKED_AT_MOST = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Asked(Generic[V]):
+    """What was found out about something, and whether a worker is asked for it."""
+
+    found: Seen[V] | None
+    since: datetime | None
+
+    @property
+    def is_waiting(self) -> bool:
+        since = self.since
+        if since is None or datetime.now(UTC) - since > WAITS:
+            return False
+        return self.found is None or self.found.changed < since
+
+
+def asked(console: Console, kind: Hints[V], offering_uuid: str, key: str) -> Asked[V]:
+    """Return what is known about something. Raises StateError."""
+    found = overview.one(console.settings.state_dir, kind, offering_uuid, key)
+    return Asked(found, console.asked.get(f"{offering_uuid}:{key}"))
+
+
+def ask(console: Console, about: Asked[V], key: str, kind: str, offering: Offering, *subject: str) -> None:
+    """Ask a worker, unless one is asked or has just answered. Raises SiteAgentError where the broker is away."""
+    now = datetime.now(UTC)
+    if about.is_waiting or (about.found and now - about.found.changed < FRESH):
+        return
+    full_passes.look(console.settings, kind, offering, *subject)
+    while len(console.asked) >= ASKED_AT_MOST:
+        del console.asked[next(iter(console.asked))]
+    console.asked[f"{offering.uuid}:{key}"] = now
+
+
+class LookHandler(Act):
+    """A page about something that a worker looks at, when somebody asks for it: a viewer may."""
+
+    kind: str
+    mode = Mode.MEMBERSHIP_SYNC
+
+    def subject(self, offering: Offering, *parts: str) -> tuple[str, str, tuple[str, ...]]:
+        """Return the title of the page, where it leads back to, and what the task is about. Raises HTTPError."""
+        raise NotImplementedError
+
+    def _begin(
+        self, offering_uuid: str, parts: tuple[str, ...]
+    ) -> tuple[Offering, str, str, tuple[str, ...], str]:
+        offering = self.offering(offering_uuid)
+        title, back, subject = self.subject(offering, *parts)
+        return offering, title, back, subject, f"{self.kind}:{':'.join(subject)}"
+
+    async def get(self, offering_uuid: str, *parts: str) -> None:
+        def work() -> tuple[str, str, Asked[Look]]:
+            offering, title, back, _, key = self._begin(offering_uuid, parts)
+            return title, back, asked(self.console, LOOKS, offering.uuid, key)
+
+        title, back, look = await self.console.do(work)
+        self.show("console_look", title=title, back=back, look=look, path=self.request.path)
+
+    async def post(self, offering_uuid: str, *parts: str) -> None:
+        def work() -> None:
+            offering, _, _, subject, key = self._begin(offering_uuid, parts)
+            ask(
+                self.console,
+                asked(self.console, LOOKS, offering.uuid, key),
+                key,
+                self.kind,
+                offering,
+                *subject,
+            )
+
+        await self.console.do(work)
+        self.done(self.request.path)
+
+
+class Account(LookHandler):
+    kind = "account"
+
+    def subject(self, offering: Offering, *parts: str) -> tuple[str, str, tuple[str, ...]]:
+        (resource_uuid,) = parts
+        seen = _one(self.console, SEEN_ALLOCATIONS, offering, resource_uuid)
+        return f"{seen.value.name}: account and Waldur", f"/allocation/{offering.uuid}/{resource_uuid}", parts
+
+
+class Person(LookHandler):
+    kind = "person"
+
+    def subject(self, offering: Offering, *parts: str) -> tuple[str, str, tuple[str, ...]]:
+        resource_uuid, key = parts
+        seen = _one(self.console, SEEN_ALLOCATIONS, offering, resource_uuid)
+        person = _one(self.console, SEEN_PEOPLE, offering, key).value
+        title = f"{person.name or person.username} and {seen.value.name}"
+        return title, f"/person/{offering.uuid}/{quote(key)}", (resource_uuid, person.uuid)
+
+
+class Plan(LookHandler):
+    kind = "plan"
+
+    def subject(self, offering: Offering, *parts: str) -> tuple[str, str, tuple[str, ...]]:
+        (mode,) = parts
+        if not offering.backend_of(Mode(mode)):
+            raise HTTPError(HTTPStatus.NOT_FOUND, f"{offering.name} has no backend for {mode}")
+        return f"What a pass of {mode} would do now", f"/offering/{offering.uuid}", parts
+
+
+def _one(console: Console, kind: Hints[V], offering: Offering, key: str) -> Seen[V]:
+    found = overview.one(console.settings.state_dir, kind, offering.uuid, key)
+    if found is None:
+        raise HTTPError(HTTPStatus.NOT_FOUND, "no pass over members has seen this, or it has ended")
+    return found
+
+
+UUID = "([0-9a-f]{32})"
+ROUTES = [
+    (f"/look/account/{UUID}/{UUID}", Account),
+    (f"/look/person/{UUID}/{UUID}/([^/]+)", Person),
+    (f"/look/plan/{UUID}/({'|'.join(Mode)})", Plan),
+]

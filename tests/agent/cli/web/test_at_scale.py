@@ -1,0 +1,194 @@
+# SPDX-License-Identifier: MIT
+"""5,000 allocations of 20,000 people, and a journal of several files: bytes of each page, and how often it reads."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+import requests
+
+from agent.cli.web import passwords
+from agent.cli.web.passwords import new_login
+from agent.cli.web.roles import Role
+from agent.core.overview import SeenAllocation, SeenPerson, search_text
+from agent.run.service import configuration
+from agent.state import journal
+from agent.state.hints import SEEN_ALLOCATIONS, SEEN_PEOPLE, USAGES
+from agent.state.store import Db
+from rig.site import configuration as site_configuration
+from simulator.server.waldur import SimulatedWaldur
+from tests.agent.cli.web.running import PASSWORD, Running, serving
+
+ALLOCATIONS, PEOPLE, MEMBERS = 5000, 20_000, 8
+LINES = 40_000
+MEGABYTE = 10**6
+# Of any page: the session's login is no query of the state.
+QUERIES_AT_MOST = 12
+
+
+def uuid(kind: str, number: int) -> str:
+    return f"{kind}{number:031x}"
+
+
+def username(number: int) -> str:
+    return f"user{number % PEOPLE:05}"
+
+
+def allocation(number: int) -> SeenAllocation:
+    members = tuple(sorted({username(number * MEMBERS + each) for each in range(MEMBERS)}))
+    name, account, project = f"Allocation <b>{number}</b>", f"a_alloc_{number}", f"Project {number // 5}"
+    return SeenAllocation(
+        search_text(name, account, project, uuid("a", number), *members),
+        name,
+        account,
+        project,
+        "University of Somewhere",
+        "OK" if number % 50 else "OK, paused",
+        {"cpu": "1000", "gpu": "20"},
+        {"cpu": 60_000, "gres/gpu": 1200},
+        members,
+        missing=("late",) if number % 100 == 0 else (),
+    )
+
+
+def person(number: int) -> SeenPerson:
+    search = search_text(f"Ann {number}", username(number))
+    return SeenPerson(search, uuid("e", number), username(number), f"Ann {number}", "", "OK")
+
+
+def usage(months: int = 12) -> dict[str, object]:
+    rows = [
+        {
+            "account": f"a_alloc_{number}",
+            "resources": [
+                {
+                    "uuid": uuid("a", number),
+                    "name": f"Allocation {number}",
+                    "slug": f"alloc-{number}",
+                    "project_name": f"Project {number // 5}",
+                    "customer_name": "University of Somewhere",
+                    "state": "OK",
+                }
+            ],
+            "amounts": [[f"{number * month % 977}.25" for month in range(months)] for _ in range(2)],
+            "limits": {"cpu": "1000", "gpu": "20"},
+        }
+        for number in range(ALLOCATIONS)
+    ]
+    measures = [
+        {"name": name, "label": name.upper(), "unit": "hours", "period": "month"} for name in ("cpu", "gpu")
+    ]
+    return {
+        "name": "Test SLURM",
+        "uuid": uuid("f", 1),
+        "cluster": "demo",
+        "source": "requested",
+        "zone": "UTC",
+        "taken": "2026-11-27T12:00:00+00:00",
+        "unanswered": [],
+        "notes": [],
+        "waldur": "",
+        "charged": "",
+        "measures": measures,
+        "months": [f"2026-{month:02}" if month else "2025-12" for month in range(months)],
+        "accounts": rows,
+        "others": [],
+    }
+
+
+@pytest.fixture(scope="module")
+def console(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    folder = tmp_path_factory.mktemp("site")
+    with SimulatedWaldur() as waldur:
+        config = site_configuration(
+            waldur, folder, membership_sync_backend="slurm", reporting_backend="slurm"
+        )
+    settings, _ = configuration.usable(Path(config), os.environ, with_logins=False)
+    (offering,) = settings.offerings
+    where = (settings.state_dir, offering.uuid)
+    SEEN_ALLOCATIONS.put(*where, {uuid("a", number): allocation(number) for number in range(ALLOCATIONS)})
+    SEEN_PEOPLE.put(*where, {username(number): person(number) for number in range(PEOPLE)})
+    USAGES.put(*where, {"": usage()})
+    journal.note(settings.state_dir, offering, "the first line", by="ann")
+    (folder_of_journal,) = settings.state_dir.glob("journal")
+    began = datetime.now(UTC) - timedelta(days=9)
+    for file in range(3):
+        lines = (
+            json.dumps(
+                {
+                    "time": (began + timedelta(seconds=number)).isoformat(),
+                    "offering": offering.uuid,
+                    "offering_name": offering.name,
+                    "mode": "membership_sync",
+                    "cause": f"resource {uuid('a', number % ALLOCATIONS)}, Allocation",
+                    "outcome": "done",
+                    "error": None,
+                    "ids": {"account": f"a_alloc_{number % ALLOCATIONS}", "user": username(number)},
+                    "action": {
+                        "action": "AddMember",
+                        "text": f"add member {username(number)} to a_alloc_{number}",
+                    },
+                    "commands": ["sacctmgr -i add user"],
+                }
+            )
+            for number in range(LINES)
+        )
+        name = f"journal.{file}.jsonl" if file else "journal.jsonl"
+        (folder_of_journal / name).write_text("\n".join(lines) + "\n")
+    logins = [new_login("ann", Role.OPERATOR, PASSWORD)]
+    passwords.write(settings.state_dir / passwords.NAME, {each.name: each for each in logins})
+    with serving(settings) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def session(console: Running) -> requests.Session:
+    return console.log_in("ann")
+
+
+PATHS = (
+    "/",
+    "/allocations",
+    "/allocations?q=allocation+499",
+    "/allocations?page=90",
+    "/allocations?only=trouble",
+    f"/allocation/@/{uuid('a', 100)}",
+    "/people?q=user00042",
+    "/person/@/user00042",
+    "/orders",
+    "/usage/@",
+    "/audit",
+    "/audit?q=member+a_alloc_77",
+    "/audit?account=a_alloc_77",
+    "/audit?user=nobody",
+    "/queues",
+    "/offering/@",
+    f"/look/person/@/{uuid('a', 5)}/user00040",
+)
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_bytes_and_queries_of_each_page(
+    path: str, console: Running, session: requests.Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queries = 0
+    real = Db.rows
+
+    def rows(self: Db, *args: object) -> object:
+        nonlocal queries
+        queries += 1
+        return real(self, *args)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Db, "rows", rows)
+    address = f"{console.url}{path.replace('@', console.settings.offerings[0].uuid)}"
+    answer = session.get(address)
+    print(path, answer.elapsed.total_seconds(), len(answer.content), queries)
+    assert answer.status_code == 200
+    assert len(answer.content) < MEGABYTE
+    assert queries <= QUERIES_AT_MOST
+    assert "<b>" not in answer.text

@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: MIT
+"""Pages of the console: what passes saw of allocations and people, what happened, and what an operator does there."""
+
+from __future__ import annotations
+
+import re
+from http import HTTPStatus
+
+import pytest
+
+from agent.state import overview, pauses
+from agent.state.hints import SEEN_ALLOCATIONS, SEEN_PEOPLE
+from tests.agent.cli.conftest import Command
+from tests.agent.cli.operator_site import OperatorSite
+from tests.agent.cli.web.running import Running
+
+
+@pytest.fixture
+def seen(console: Running, site: OperatorSite, command: Command) -> Running:
+    """The same after a pass over members."""
+    config = site.configure(membership_sync_backend="slurm")
+    assert command("run", "membership_sync", "--once", "-c", config).code == 0
+    return console
+
+
+def test_an_allocation_and_a_person_as_a_pass_saw_them(seen: Running) -> None:
+    console = seen
+    viewer = console.log_in("vic")
+    listed = viewer.get(f"{console.url}/allocations").text
+    (offering,) = console.settings.offerings
+    found = overview.find(console.settings.state_dir, SEEN_ALLOCATIONS, [offering.uuid])
+    assert {each.value.name for each in found.rows} == {"one", "two"}
+    for each in found.rows:
+        assert f"/allocation/{offering.uuid}/{each.key}" in listed and each.value.account in listed
+    (one,) = overview.find(console.settings.state_dir, SEEN_ALLOCATIONS, [offering.uuid], "ONE").rows
+    page = viewer.get(f"{console.url}/allocation/{offering.uuid}/{one.key}").text
+    assert "delete account a_one" in page, "the held plan about it"
+    assert "made account a_one" in page or "create account a_one" in page, "what happened to it"
+    people = overview.find(console.settings.state_dir, SEEN_PEOPLE, [offering.uuid]).rows
+    assert people
+    assert f"/person/{offering.uuid}/{people[0].key}" in viewer.get(f"{console.url}/people").text
+    page = viewer.get(f"{console.url}/person/{offering.uuid}/{people[0].key}").text
+    assert people[0].value.username in page
+    for path in ("/allocation/", "/person/"):
+        assert (
+            viewer.get(f"{console.url}{path}{offering.uuid}/{'0' * 32}").status_code == HTTPStatus.NOT_FOUND
+        )
+
+
+def test_a_pause_has_a_reason_an_end_and_a_name(console: Running, command: Command) -> None:
+    (offering,) = console.settings.offerings
+    path, state_dir = f"/offering/{offering.uuid}", console.settings.state_dir
+    viewer, operator = console.log_in("vic"), console.log_in("ann")
+    refused = console.send(viewer, path, act="pause", hours="4")
+    assert refused.status_code == HTTPStatus.FORBIDDEN and pauses.pause_note(state_dir, offering) == ""
+    for changed in ({"reason": " "}, {"hours": "5000"}, {"act": "delete"}):
+        assert (
+            console.send(operator, path, **{"act": "pause", **changed}).status_code == HTTPStatus.BAD_REQUEST
+        )
+    assert (
+        console.send(operator, path, act="pause", hours="4", reason="new <b>fans</b>").status_code
+        == HTTPStatus.OK
+    )
+    assert re.match(r"by ann \(console\) since \S+ until \S+ \(new", pauses.pause_note(state_dir, offering))
+    assert "new &lt;b&gt;fans&lt;/b&gt;" in operator.get(f"{console.url}{path}").text
+    late = console.send(operator, path, act="pause", shown="")
+    assert late.status_code == HTTPStatus.CONFLICT and "is paused by ann (console)" in late.text
+    assert console.send(operator, path, act="resume", reason="done").status_code == HTTPStatus.OK
+    again = console.send(operator, path, act="resume", shown="by ann")
+    assert again.status_code == HTTPStatus.CONFLICT and "is not paused any more" in again.text
+    journal = command("audit", "-c", console.config).out
+    assert "paused the offering until" in journal and "[operator ann (console)]" in journal
+    assert "resumed the offering (done)" in journal
+    page = viewer.get(f"{console.url}/audit?q=ann+RESUMED").text
+    assert "resumed the offering (done)" in page and "paused the offering until" not in page
+
+
+def test_a_plan_is_left_and_an_approval_revoked(console: Running) -> None:
+    operator = console.log_in("ann")
+    assert (
+        console.send(operator, console.plan_path, act="leave", reason="ask the owner").status_code
+        == HTTPStatus.OK
+    )
+    page = operator.get(console.plan_url).text
+    assert "as it is (ask the owner)" in page and "operator ann (console)" in page
+    assert "<bdi>a_one</bdi>: 5 actions" in page, "by account"
+    assert console.approve(operator).status_code == HTTPStatus.OK
+    left = console.send(operator, console.plan_path, act="leave")
+    assert left.status_code == HTTPStatus.CONFLICT and "is approved by ann (console)" in left.text
+    assert (
+        console.send(operator, console.plan_path, act="revoke", reason="too early").status_code
+        == HTTPStatus.OK
+    )
+    assert "revoked the approval" in operator.get(console.plan_url).text
+    again = console.send(operator, console.plan_path, act="revoke")
+    assert again.status_code == HTTPStatus.CONFLICT and "is not approved any more" in again.text
