@@ -30,7 +30,7 @@ import sys, time
 from pathlib import Path
 from agent.state.store import Store
 with Store(Path(sys.argv[1])).write() as db:
-    db.run("INSERT INTO pauses VALUES ('x', 'holder', '', '')")
+    db.run("INSERT INTO pauses VALUES ('x', 'holder', '', '', '')")
     Path(sys.argv[2]).touch()
     time.sleep(60)
 """

@@ -38,7 +38,7 @@ import sys
 from pathlib import Path
 from agent.state.store import Store
 with Store(Path(sys.argv[1])).write() as db:
-    db.run("INSERT INTO pauses VALUES (?, '', '', '')", sys.argv[2])
+    db.run("INSERT INTO pauses VALUES (?, '', '', '', '')", sys.argv[2])
 """
 
 
@@ -205,7 +205,7 @@ def test_an_older_file_gets_our_tables_once(tmp_path: Path) -> None:
 
 def test_a_migration_adds_to_what_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pauses.pause(tmp_path, OURS, by="ann")
-    second = "CREATE TABLE more (x TEXT);\nALTER TABLE pauses ADD COLUMN until TEXT NOT NULL DEFAULT ''"
+    second = "CREATE TABLE more (x TEXT);\nALTER TABLE pauses ADD COLUMN further TEXT NOT NULL DEFAULT ''"
     monkeypatch.setattr(store, "MIGRATIONS", (*schema.MIGRATIONS, second))
     monkeypatch.setattr(store, "VERSION", schema.VERSION + 1)
     assert "by ann" in pauses.pause_note(tmp_path, OURS)

@@ -56,11 +56,13 @@ class Browser:
         self._session = ""
         self.requests: list[str] = []
         self.complaints: list[str] = []
-        self._loaded = False
+        # The pages that are there, by the numbers of their navigations.
+        self._loaded: set[str] = set()
         target = self._send("Target.createTarget", url="about:blank")["targetId"]
         self._session = self._send("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         for domain in ("Page", "Network", "Runtime", "Log"):
             self._send(f"{domain}.enable")
+        self._send("Page.setLifecycleEventsEnabled", enabled=True)
 
     def send_header(self, name: str, value: str) -> None:
         """Send a header with all requests from now on."""
@@ -74,14 +76,14 @@ class Browser:
         self, page: Path | str, *, width: int = 1200, is_dark: bool = False, media: str = "screen"
     ) -> None:
         """Load a file, or an address of this host, and wait until it is there."""
-        self.requests, self.complaints, self._loaded = [], [], False
+        self.requests, self.complaints = [], []
         size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
         self._send("Emulation.setDeviceMetricsOverride", **size)
         scheme = {"name": "prefers-color-scheme", "value": "dark" if is_dark else "light"}
         self._send("Emulation.setEmulatedMedia", media=media, features=[scheme])
-        self._send("Page.navigate", url=page if isinstance(page, str) else page.as_uri())
+        navigation = self._send("Page.navigate", url=page if isinstance(page, str) else page.as_uri())
         deadline_s = time.monotonic() + ANSWER_WITHIN_S
-        while not self._loaded:
+        while navigation["loaderId"] not in self._loaded:
             self._note(self._next(deadline_s))
 
     def evaluate(self, script: str) -> Any:
@@ -89,6 +91,17 @@ class Browser:
         answer = self._send("Runtime.evaluate", expression=script, returnByValue=True)
         assert "exceptionDetails" not in answer, answer
         return answer["result"].get("value")
+
+    def press(self, key: str) -> None:
+        """Press and release `Tab` or `Enter`."""
+        code, text = {"Tab": (9, ""), "Enter": (13, "\r")}[key]
+        about = {"key": key, "code": key, "windowsVirtualKeyCode": code, "text": text}
+        self._send("Input.dispatchKeyEvent", type="keyDown", **about)
+        self._send("Input.dispatchKeyEvent", type="keyUp", key=key, code=key, windowsVirtualKeyCode=code)
+
+    def type(self, text: str) -> None:
+        """Write into what has the focus."""
+        self._send("Input.insertText", text=text)
 
     def close(self) -> None:
         os.close(self._into)
@@ -123,8 +136,8 @@ class Browser:
                 self.complaints.append(params["entry"]["text"])
             case "Runtime.consoleAPICalled" | "Runtime.exceptionThrown":
                 self.complaints.append(json.dumps(params))
-            case "Page.loadEventFired":
-                self._loaded = True
+            case "Page.lifecycleEvent" if params["name"] == "load":
+                self._loaded.add(params["loaderId"])
 
     def _next(self, deadline_s: float) -> dict[str, Any]:
         while b"\0" not in self._heard:
