@@ -23,7 +23,7 @@ RUN pip wheel --quiet --no-cache-dir --no-deps --no-index --no-build-isolation -
 
 FROM wheels AS venv
 RUN python -m venv --without-pip /opt/waldur-site-cluster
-RUN pip --python /opt/waldur-site-cluster/bin/python install --quiet --no-cache-dir --no-index --find-links /wheels waldur-site-cluster[apm]
+RUN pip --python /opt/waldur-site-cluster/bin/python install --quiet --no-cache-dir --no-index --find-links /wheels waldur-site-cluster[apm,oidc]
 
 FROM venv AS venv-demo
 RUN pip --python /opt/waldur-site-cluster/bin/python install --quiet --no-cache-dir --no-index --find-links /wheels waldur-site-cluster[demo]

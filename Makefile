@@ -112,9 +112,9 @@ docs: setup
 
 lock: setup
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header \
-	  --extra demo --extra apm --group dev pyproject.toml --output-file requirements.lock
+	  --extra demo --extra apm --extra oidc --group dev pyproject.toml --output-file requirements.lock
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
-	  --extra embedded --extra apm --constraint requirements.lock pyproject.toml --output-file requirements-site.lock
+	  --extra embedded --extra apm --extra oidc --constraint requirements.lock pyproject.toml --output-file requirements-site.lock
 	printf 'setuptools\nslurm-emulator\n' | $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header \
 	  --no-annotate --no-deps --constraint requirements.lock - --output-file requirements-demo.lock
 

@@ -12,7 +12,18 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from agent.config import field_types
-from agent.config.field_types import Command, IpNetwork, Several, Text, log_level, number, program, whole
+from agent.config.field_types import (
+    Command,
+    IpNetwork,
+    Several,
+    Text,
+    log_level,
+    name_text,
+    names,
+    number,
+    program,
+    whole,
+)
 from agent.config.keys import WrongValue, key, required
 from agent.config.secret import Secret, SecretUrl
 from agent.core.account_names import NameRules
@@ -176,6 +187,27 @@ class LogShipping:
         wrong=WrongValue(fallback="WARNING is used"))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OidcLogin:
+    """Login to the console by a provider of OpenID Connect."""
+
+    issuer: str = required("the provider's address, exactly as its tokens have it; `https://`",
+        of=Text(field_types.web_url))
+    client_id: str = required("the client's name at the provider", of=name_text(field_types.needed))
+    client_secret_file: str = key("", "a file with the client's secret; none for a public client", usual="")
+    url: str = required("the console's own address in browsers. `/login/oidc/back` below it is the redirect URI to be "
+        "registered", of=Text(field_types.web_url))
+    scopes: tuple[str, ...] = key(("openid", "profile"), "what the client asks for; both claims have to come with it "
+        "in the ID token", of=names(), usual="`openid`, `profile`")
+    name_claim: str = key("preferred_username", "the claim with the name that the journal has: one that people cannot "
+        "change, of ASCII letters, digits and `._@+-`")
+    role_claim: str = required("the claim with groups or roles, a text or a list; `realm_access.roles` is `roles` in "
+        "the map `realm_access`", of=Text(field_types.needed))
+    operators: tuple[str, ...] = key((), "its values that make an operator", of=names())
+    viewers: tuple[str, ...] = key((), "its values that make a viewer. Whoever has none of both is not let in",
+        of=names())
+
+
 @dataclass(frozen=True, slots=True)
 class ConsoleSettings:
     """How browsers reach the console."""
@@ -188,6 +220,7 @@ class ConsoleSettings:
         usual="the file of `certificate`")
     proxies: tuple[IpNetwork, ...] = key((), "addresses or networks of reverse proxies with TLS. Only what they say in "
         "`X-Forwarded-For` and `X-Forwarded-Proto` is believed", of=Several(Text(field_types.network), or_one=True))
+    oidc: OidcLogin | None = key(None, "login by a provider of OpenID Connect, beside the password file, see below")
 # fmt: on
 
 

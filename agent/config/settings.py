@@ -116,8 +116,19 @@ def _console(written: ConsoleSettings, sources: Sources) -> ConsoleSettings:
     def located(file: str) -> str:
         return str(sources.located(file)) if file else ""
 
+    oidc = written.oidc
+    if oidc is not None:
+        for name, address in (("issuer", oidc.issuer), ("url", oidc.url)):
+            if leads_away(address, "http"):
+                sources.findings.error(
+                    f"console.oidc.{name}", "use https://: whoever listens on the way could log in"
+                )
+        oidc = replace(oidc, client_secret_file=located(oidc.client_secret_file))
     return replace(
-        written, certificate=located(written.certificate), certificate_key=located(written.certificate_key)
+        written,
+        certificate=located(written.certificate),
+        certificate_key=located(written.certificate_key),
+        oidc=oidc,
     )
 
 

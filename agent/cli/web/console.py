@@ -35,7 +35,7 @@ def command(config_file: Path | None, listen: str) -> int:
             param_hint="--listen",
         )
     path = settings.state_dir / passwords.NAME
-    if not passwords.read(path):
+    if not settings.console.oidc and not passwords.read(path):
         raise SiteAgentError("nobody can log in: `console passwd NAME --role operator` sets a password first")
     return asyncio.run(_serve(settings, host, port))
 

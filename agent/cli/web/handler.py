@@ -90,6 +90,7 @@ class Console:
     at_work: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "console"))
     at_login: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "console-login"))
     at_broker: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "console-broker"))
+    at_provider: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(4, "console-provider"))
     seen: tuple[float, BrokerStatus] = (float("-inf"), BrokerStatus())
     # What workers were asked to look at, and when.
     asked: dict[str, datetime] = field(default_factory=dict)

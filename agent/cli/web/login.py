@@ -7,20 +7,26 @@ import asyncio
 import hashlib
 import secrets
 import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from http import HTTPStatus
+from typing import Any, TypeVar
 
 from tornado.web import HTTPError
 
 from agent.cli.web import passwords
 from agent.cli.web.caller import local_user
 from agent.cli.web.handler import SESSION, SESSION_S, Handler, Session
-from agent.cli.web.roles import Person
+from agent.cli.web.passwords import NO_LOGIN, Login
+from agent.cli.web.roles import LoginRefused, Person
 from agent.state import journal
 
 SESSIONS_AT_MOST = 1000
 # After so many failures one more takes as long as that; more at once for one name from one address are refused.
 SLOWEST_S = 10
 TRIES_AT_ONCE = 4
+
+Result = TypeVar("Result")
 
 
 class Door(Handler):
@@ -41,46 +47,67 @@ class Door(Handler):
         )
         self.set_signed_cookie(SESSION, token, expires_days=None, httponly=True, samesite="Strict")
 
-    async def refuse(self, by: str, said: str, *, why: str = "") -> None:
-        """Write a refusal to the journal, and say so. `why` is for the journal alone."""
-        text = f"refused a login to the console from {self.caller}{why and f': {why}'}"
-        await self.console.do(lambda: journal.note(self.console.settings.state_dir, None, text, by=by))
-        self.set_status(HTTPStatus.FORBIDDEN)
-        self.show("console_login", said=said)
-
-
-class LogIn(Door):
-    def get(self) -> None:
-        self.show("console_login", said="")
-
-    async def post(self) -> None:
-        name, password = self.get_body_argument("name"), self.get_body_argument("password", strip=False)
-        console = self.console
-        login = (await console.do(lambda: passwords.read(console.passwords))).get(name)
+    async def attempt(self, name: str, pool: ThreadPoolExecutor, work: Callable[[], Result]) -> Result:
+        """Return what a try of a login brings. Those of one name from one caller come one after the other; one that is
+        refused is in the journal, and takes the longer the more there were. Raises LoginRefused.
+        """
         if self.caller.is_local:
             connection = self.stream.socket
-            self.caller = await console.do_login(lambda: local_user(self.caller, connection))
-        tries = console.tries_of(login.name if login else "", self.caller)
+            self.caller = await self.console.do_login(lambda: local_user(self.caller, connection))
+        tries = self.console.tries_of(name, self.caller)
         if tries.waiting >= TRIES_AT_ONCE:
             raise HTTPError(HTTPStatus.TOO_MANY_REQUESTS, "too many logins at once: try again in a minute")
         tries.waiting += 1
         try:
             async with tries.lock:
-                is_right = await console.do_login(
-                    lambda: (
-                        len(password) <= passwords.LONGEST and (login or passwords.NO_LOGIN).matches(password)
-                    )
-                )
-                if not is_right:
+                try:
+                    found = await asyncio.get_running_loop().run_in_executor(pool, work)
+                except LoginRefused as refused:
                     tries.failed += 1
+                    by, why = refused.by, refused.why and f": {refused.why}"
+                    text = f"refused a login to the console from {self.caller}{why}"
+                    await self.console.do(
+                        lambda: journal.note(self.console.settings.state_dir, None, text, by=by)
+                    )
                     await asyncio.sleep(min(tries.failed, SLOWEST_S))
+                    raise
         finally:
             tries.waiting -= 1
-        if login is None or not is_right:
-            await self.refuse(login.name if login else "an unknown name", "Name or password is wrong.")
-            return
         tries.failed = 0
-        self.begin(login, login.hash)
+        return found
+
+    def show_login(self, said: str = "") -> None:
+        self.show("console_login", said=said, has_oidc=self.console.settings.console.oidc is not None)
+
+    def write_error(self, status_code: int, **kwargs: Any) -> None:
+        error = (kwargs.get("exc_info") or (None, None))[1]
+        if isinstance(error, LoginRefused):
+            self.set_status(HTTPStatus.FORBIDDEN)
+            self.show_login(str(error))
+        else:
+            super().write_error(status_code, **kwargs)
+
+    def log_exception(self, typ: Any, value: Any, tb: Any) -> None:
+        if not isinstance(value, LoginRefused):
+            super().log_exception(typ, value, tb)
+
+
+class LogIn(Door):
+    def get(self) -> None:
+        self.show_login()
+
+    async def post(self) -> None:
+        name, password = self.get_body_argument("name"), self.get_body_argument("password", strip=False)
+        console = self.console
+        login = (await console.do(lambda: passwords.read(console.passwords))).get(name, NO_LOGIN)
+
+        def check() -> Login:
+            if len(password) > passwords.LONGEST or not login.matches(password) or login is NO_LOGIN:
+                raise LoginRefused("Name or password is wrong.", by=login.name or "an unknown name")
+            return login
+
+        found = await self.attempt(login.name, console.at_login, check)
+        self.begin(found, found.hash)
         self.redirect("/", status=HTTPStatus.SEE_OTHER)
 
 

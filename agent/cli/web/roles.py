@@ -16,3 +16,11 @@ class Role(StrEnum):
 class Person:
     name: str
     role: Role
+
+
+class LoginRefused(Exception):
+    """A login that is wrong: what the page says, under which name the journal has it, and what that adds."""
+
+    def __init__(self, said: str, *, by: str = "an unknown name", why: str = "") -> None:
+        super().__init__(said)
+        self.by, self.why = by, why

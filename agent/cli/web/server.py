@@ -84,16 +84,24 @@ def start(settings: Settings, host: str, port: int) -> HTTPServer:
     certificate that cannot be used.
     """
     certificate = Certificate(settings.console) if settings.console.certificate else None
+    routes = [route for page in PAGES for route in page.ROUTES]
+    provider = None
+    if settings.console.oidc is not None:
+        # Imported here: only who has a provider pays for what speaks with it.
+        from agent.cli.web import oidc
+
+        provider, routes = oidc.Provider(settings.console.oidc), [*routes, *oidc.ROUTES]
     # Whatever of `tasks` asks for settings gets these, without logins.
     current.use(settings)
     application = Application(
-        [route for page in PAGES for route in page.ROUTES],
+        routes,
         console=Console(settings),
         cookie_secret=secrets.token_bytes(32),
         xsrf_cookies=True,
         xsrf_cookie_kwargs={"httponly": True, "samesite": "Strict"},
         default_handler_class=Nothing,
         log_function=_log,
+        provider=provider,
     )
     server = HTTPServer(
         application,

@@ -97,6 +97,7 @@ HOLDERS: dict[str, tuple[tuple[str, ...], set[str]]] = {
     "NameRules": (("agent/plan/", "agent/run/", "agent/core/account_names.py"), {"names", "rules"}),
     "Offering": (("agent/", "backends/", "tasks/"), {"offering"}),
     "OidcClient": (("agent/http/", "agent/waldur/"), {"client"}),
+    "OidcLogin": (("agent/cli/web/",), {"oidc", "settings"}),
     "OrderHookSettings": (("agent/run/orders/",), {"settings", "order_hook"}),
     "OwnQos": (("agent/plan/accounts.py", "backends/slurm/"), {"own", "own_qos"}),
     "Periods": (("agent/", "tasks/", "beat_schedule.py"), {"periods"}),

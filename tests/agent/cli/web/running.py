@@ -90,10 +90,10 @@ def xsrf(page: requests.Response) -> str:
 
 
 @contextmanager
-def serving(settings: Settings, **more: Any) -> Iterator[Running]:
-    """Run a console; `more` is for `Running`."""
+def serving(settings: Settings, *, port: int = 0, **more: Any) -> Iterator[Running]:
+    """Run a console, on a free port; `more` is for `Running`."""
     found: Any = next(iter(waiting_plans(settings.state_dir, settings.offerings)), None)
-    (port,) = free_ports(1)
+    port = port or free_ports(1)[0]
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
