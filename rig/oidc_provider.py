@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """A provider of OpenID Connect: discovery, authorization code with PKCE, tokens signed with RS256, faults on demand.
 
-It lets whoever comes in at once, as the person that `claims` describes. Tokens are made by hand, so that wrong ones are
+Whoever comes is let in, as the person that `claims` describes. Tokens are made by hand, so that wrong ones are
 as easy as right ones.
 """
 
@@ -22,6 +22,7 @@ from urllib.parse import urlencode
 from cryptography.hazmat.primitives.asymmetric.padding import PKCS1v15
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey, generate_private_key
 from cryptography.hazmat.primitives.hashes import SHA256
+from tornado.escape import xhtml_escape
 from tornado.httpserver import HTTPServer
 from tornado.web import Application, RequestHandler
 
@@ -57,6 +58,8 @@ class OidcProvider:
     key_id: str = "one"
     # Makes another token of the right claims.
     token: Callable[[dict[str, Any]], str] | None = None
+    # A page of its own, on which the person goes on.
+    shows_page: bool = False
     # What discovery says otherwise.
     metadata: dict[str, Any] = field(default_factory=dict)
     # Paths that were asked for.
@@ -134,7 +137,11 @@ class Authorize(_Handler):
         code = encoded(hashlib.sha256(came["state"].encode()).digest())
         self.provider.codes[code] = came
         back = {"code": code, "state": came["state"], "iss": self.provider.issuer}
-        self.redirect(f"{came['redirect_uri']}?{urlencode(back)}")
+        address = f"{came['redirect_uri']}?{urlencode(back)}"
+        if self.provider.shows_page:
+            self.finish(f'<a id="go" href="{xhtml_escape(address)}">I am olga</a>')
+        else:
+            self.redirect(address)
 
 
 class Token(_Handler):

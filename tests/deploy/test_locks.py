@@ -28,7 +28,9 @@ def names(requirements: list[str]) -> set[str]:
 
 def test_a_site_gets_all_that_the_package_needs_as_it_was_tested() -> None:
     extras = PROJECT["project"]["optional-dependencies"]
-    wanted = names([*PROJECT["project"]["dependencies"], *extras["embedded"], *extras["apm"]])
+    wanted = names(
+        [*PROJECT["project"]["dependencies"], *extras["embedded"], *extras["apm"], *extras["oidc"]]
+    )
     at_site, tested = versions(SITES), versions(DEVELOPERS)
     assert wanted <= at_site.keys()
     assert at_site.items() <= tested.items()
