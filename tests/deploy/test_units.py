@@ -22,6 +22,7 @@ from agent.cli.web.passwords import new_login
 from agent.cli.web.roles import Role
 from agent.host import service_manager
 from agent.state import journal
+from agent.state.store import NAME, Store
 from rig.child_process import is_alive
 from rig.processes import free_ports, start, stop, wait_until
 from rig.redis_server import RedisServer
@@ -229,6 +230,12 @@ def test_the_console_runs_as_its_own_user_which_owns_the_state(
     # A file that root makes there is its owner's, too.
     journal.note(state, None, "a line of root", by="root")
     assert {path.stat().st_uid for path in state.rglob("*")} == {SERVICE_UID}
+    with Store(state).write():
+        pass
+    assert session.get(f"http://127.0.0.1:{port}/", timeout=600).status_code == 200
+    os.chown(state / NAME, 0, 0)
+    refused = session.get(f"http://127.0.0.1:{port}/", timeout=600)
+    assert refused.status_code == 503 and f"the state file {state / NAME} cannot be read" in refused.text
     console.terminate()
     assert console.wait_for_end() == 0
 

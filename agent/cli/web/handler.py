@@ -10,12 +10,13 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
+import os
 import time
 from asyncio import Future
 from collections import defaultdict
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from http import HTTPStatus
 from pathlib import Path
@@ -31,10 +32,11 @@ from agent.cli.web import passwords
 from agent.cli.web.caller import Caller, caller_of
 from agent.cli.web.roles import Person
 from agent.config.model import Settings
-from agent.core.errors import SiteAgentError
+from agent.core.errors import SiteAgentError, StateBusy
 from agent.run.diagnosis import picture
 from agent.run.diagnosis.picture import BrokerStatus
 from agent.state.held_plans import PlanChanged
+from agent.state.store import NAME
 from tasks.queue import inspection
 
 log = logging.getLogger(__name__)
@@ -44,6 +46,9 @@ Result = TypeVar("Result")
 SESSION = "console_session"
 SESSION_S = 8 * 3600.0
 BROKER_SEEN_S = 15.0
+BROKER_PATIENCE_S = 3.0
+# A read of the state that waits in vain takes ten seconds: so long those behind it fail at once.
+BUSY_S = 5.0
 # Whoever has not taken a page by then gets no more of it.
 SLOW_READER_S = 60.0
 TRIES_KEPT = 10_000
@@ -82,16 +87,21 @@ class Console:
 
     settings: Settings
     slow_reader_s: float = SLOW_READER_S
+    broker_patience_s: float = BROKER_PATIENCE_S
     # By the digest of what is in the cookie; lost with the process.
     sessions: dict[str, Session] = field(default_factory=dict)
     # By name and address; names that are not in the file are one.
     tries: dict[tuple[str, str], Tries] = field(default_factory=lambda: defaultdict(Tries))
     # The state file, one after the other; hashes, and the broker, which take longer.
     at_work: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "console"))
+    at_act: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "console-act"))
     at_login: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "console-login"))
     at_broker: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "console-broker"))
     at_provider: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(4, "console-provider"))
     seen: tuple[float, BrokerStatus] = (float("-inf"), BrokerStatus())
+    looking: Future[BrokerStatus] | None = None
+    # When a read of the state waited in vain.
+    busy: tuple[float, StateBusy | None] = (float("-inf"), None)
     # What workers were asked to look at, and when.
     asked: dict[str, datetime] = field(default_factory=dict)
     # The charts and tables of each offering's usage, and of when that is.
@@ -102,7 +112,23 @@ class Console:
         return self.settings.state_dir / passwords.NAME
 
     async def do(self, work: Callable[[], Result]) -> Result:
-        return await asyncio.get_running_loop().run_in_executor(self.at_work, work)
+        """Read the state. Raises StateBusy at once where a read before has just waited in vain."""
+
+        def read() -> Result:
+            since_s, busy = self.busy
+            if busy is not None and time.monotonic() - since_s < BUSY_S:
+                raise busy
+            try:
+                return work()
+            except StateBusy as error:
+                self.busy = time.monotonic(), error
+                raise
+
+        return await asyncio.get_running_loop().run_in_executor(self.at_work, read)
+
+    async def act(self, work: Callable[[], Result]) -> Result:
+        """Do what a person asked for: pages do not wait for the broker that it may need."""
+        return await asyncio.get_running_loop().run_in_executor(self.at_act, work)
 
     def tries_of(self, name: str, caller: Caller) -> Tries:
         """Return the logins of a name from where a caller is. Those that are longest ago are forgotten where there are
@@ -117,14 +143,26 @@ class Console:
         return await asyncio.get_running_loop().run_in_executor(self.at_login, work)
 
     async def broker(self) -> BrokerStatus:
-        """Return what the broker and the workers said within the last seconds."""
-        return await asyncio.get_running_loop().run_in_executor(self.at_broker, self._look)
+        """Return what the broker and the workers said within the last seconds. A page does not wait for one that hangs:
+        it says so beside what was said before.
+        """
+        if time.monotonic() - self.seen[0] <= BROKER_SEEN_S:
+            return self.seen[1]
+        if self.looking is None or self.looking.done():
+            self.looking = asyncio.get_running_loop().run_in_executor(self.at_broker, self._look)
+        done, _ = await asyncio.wait({self.looking}, timeout=self.broker_patience_s)
+        if done:
+            return self.looking.result()
+        url = str(self.settings.broker_url)
+        said = (
+            f"the broker {url} takes long to answer: what is shown of queues and workers is old, or missing"
+        )
+        return replace(self.seen[1], url=url, problem=said)
 
     def _look(self) -> BrokerStatus:
-        if time.monotonic() - self.seen[0] > BROKER_SEEN_S:
-            found = picture.without_broker(self.settings) or inspection.look(self.settings)
-            self.seen = (time.monotonic(), found)
-        return self.seen[1]
+        found = picture.without_broker(self.settings) or inspection.look(self.settings)
+        self.seen = (time.monotonic(), found)
+        return found
 
 
 class Handler(RequestHandler):
@@ -201,7 +239,13 @@ class Handler(RequestHandler):
     def show(self, page: str, **content: Any) -> None:
         """Answer with a page."""
         who = {"name": self.login.name, "role": self.login.role} if self.login else {"name": "", "role": ""}
-        form = {"xsrf": self.xsrf_token.decode(), "path": self.request.path}
+        form = {"xsrf": self.xsrf_token.decode(), "path": self.request.path, "notice": ""}
+        state = self.console.settings.state_dir / NAME
+        if self.login and not os.path.exists(state):
+            form["notice"] = (
+                f"There is no state file {state}: no pass has run on this host yet, or it was deleted: then stop the "
+                "worker and restore a backup (docs/state.md)."
+            )
         self.set_header(
             "Content-Security-Policy", f"{pages.policy(page, forms=True)}; frame-ancestors 'none'"
         )

@@ -98,7 +98,7 @@ class LookHandler(Act):
                 *subject,
             )
 
-        await self.console.do(work)
+        await self.console.act(work)
         self.done(self.request.path)
 
 

@@ -28,7 +28,7 @@ class Offering(Act):
         by, offering, settings = self.operator(), self.offering(offering_uuid), self.console.settings
         act, reason, shown = self.get_body_argument("act"), self.reason(), self.get_body_argument("shown", "")
         if act in STARTED:
-            await self.console.do(lambda: self._start(Mode(act), offering_uuid, by, reason))
+            await self.console.act(lambda: self._start(Mode(act), offering_uuid, by, reason))
             self.done(f"/offering/{offering_uuid}")
             return
         hours = self.get_body_argument("hours", "")
@@ -47,7 +47,7 @@ class Offering(Act):
                 until = datetime.now(UTC) + timedelta(hours=int(hours)) if hours else None
                 pause.pause(settings, offering, by=by, reason=reason, until=until)
 
-        await self.console.do(work)
+        await self.console.act(work)
         self.done(f"/offering/{offering_uuid}")
 
     def _start(self, mode: Mode, offering_uuid: str, by: str, reason: str) -> None:

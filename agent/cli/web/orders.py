@@ -30,7 +30,7 @@ class Orders(Act):
         by, reason = self.operator(), self.reason()
         offering, order = self.offering(self.get_body_argument("offering")), self.get_body_argument("order")
         shown = self.get_body_argument("shown")
-        await self.console.do(lambda: self._retry(offering, order, shown, by=by, reason=reason))
+        await self.console.act(lambda: self._retry(offering, order, shown, by=by, reason=reason))
         self.done("/orders")
 
     def _retry(self, offering: Offering, uuid: str, shown: str, *, by: str, reason: str) -> None:

@@ -64,7 +64,8 @@ def read(path: Path) -> dict[str, Login]:
     except FileNotFoundError:
         return {}
     except (OSError, UnicodeDecodeError) as error:
-        raise PasswordFileUnusable(f"{path} cannot be read: {error}") from error
+        why = f"{getattr(error, 'strerror', '') or error}{files.how_to_act(path.parent, error)}"
+        raise PasswordFileUnusable(f"{path} cannot be read: {why}") from error
     if stat.S_IMODE(found.st_mode) & 0o077:
         raise PasswordFileUnusable(f"{path} can be read by others than its owner: chmod 600 {path}")
     logins = {}

@@ -63,7 +63,7 @@ class Plan(Act):
             else:
                 approve.leave(settings, found, by=by, reason=reason)
 
-        await self.console.do(work)
+        await self.console.act(work)
         self.done(f"/plan/{plan_id}")
 
 

@@ -68,7 +68,7 @@ class Usage(Act):
         def work() -> None:
             ask(self.console, asked(self.console, USAGES, offering.uuid, KEY), KEY, "usage", offering)
 
-        await self.console.do(work)
+        await self.console.act(work)
         self.done(self.request.path)
 
 

@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: MIT
+"""What the console does when something is wrong: a broker that hangs, a state file that cannot be read, readers who are
+slow or many, cookies that are over.
+"""
+
+from __future__ import annotations
+
+import select
+import socket
+import sqlite3
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import replace
+from http import HTTPStatus
+from pathlib import Path
+
+import pytest
+import requests
+
+from agent.cli.web import handler
+from agent.config.model import Settings
+from agent.config.secret import SecretUrl
+from agent.state.store import NAME
+from rig.processes import wait_until
+from tests.agent.cli.web.running import Running, serving, xsrf
+
+VIEWERS = 200
+
+
+@pytest.fixture
+def silent() -> Iterator[socket.socket]:
+    """A server that takes connections and says nothing."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        yield listener
+
+
+def test_pages_do_not_wait_for_a_broker_that_hangs(site_settings: Settings, silent: socket.socket) -> None:
+    url = SecretUrl(f"redis://127.0.0.1:{silent.getsockname()[1]}/0")
+    with serving(replace(site_settings, broker_url=url)) as console:
+        console.inside.broker_patience_s = 0.05
+        session, offering = console.log_in("ann"), console.settings.offerings[0].uuid
+        page = session.get(f"{console.url}/offering/{offering}")
+        form = {"act": "membership_sync", "reason": "a test", "_xsrf": xsrf(page)}
+        answers: list[requests.Response] = []
+        act = threading.Thread(
+            target=lambda: answers.append(session.post(f"{console.url}/offering/{offering}", form))
+        )
+        act.start()
+        # It waits for the broker.
+        assert select.select([silent], [], [], 600)[0]
+        other = console.log_in("vic")
+        assert "takes long to answer" in other.get(console.url).text
+        assert other.get(console.plan_url).status_code == HTTPStatus.OK
+        assert act.is_alive(), "the broker has given up before"
+        act.join()
+    (answer,) = answers
+    assert answer.status_code == HTTPStatus.SERVICE_UNAVAILABLE
+    assert f"the broker {url} does not answer" in answer.text
+
+
+def test_a_state_file_that_cannot_be_read_is_a_sentence(console: Running) -> None:
+    session, path = console.log_in("ann"), console.settings.state_dir / NAME
+
+    def refused() -> str:
+        answer = session.get(console.plan_url)
+        assert answer.status_code == HTTPStatus.SERVICE_UNAVAILABLE
+        return answer.text
+
+    with closing(sqlite3.connect(path)) as file:
+        (version,) = file.execute("PRAGMA user_version").fetchone()
+        file.execute("PRAGMA user_version = 9999")
+        assert "is of version 9999, and this agent knows" in refused()
+        file.execute(f"PRAGMA user_version = {version}")
+    assert session.get(console.plan_url).status_code == HTTPStatus.OK
+    # One waits in vain, and those behind it fail at once.
+    with closing(sqlite3.connect(path, isolation_level=None)) as file:
+        file.execute("PRAGMA locking_mode = EXCLUSIVE")
+        file.execute("BEGIN EXCLUSIVE")
+        with ThreadPoolExecutor(4) as pool:
+            said = list(pool.map(lambda _: refused(), range(4)))
+        assert all("another process has been writing to" in each for each in said)
+    wait_until("it is read again", lambda: session.get(console.plan_url).ok)
+
+
+def test_a_state_file_that_is_gone_is_said_on_each_page(console: Running) -> None:
+    session = console.log_in("ann")
+    assert "There is no state file" not in session.get(console.url).text
+    for path in Path(console.settings.state_dir).glob(f"{NAME}*"):
+        path.unlink()
+    page = session.get(console.url)
+    assert page.status_code == HTTPStatus.OK
+    assert "There is no state file" in page.text and "restore a backup" in page.text
+
+
+def test_two_hundred_viewers_at_once_all_get_their_page(console: Running) -> None:
+    cookies = console.log_in("vic").cookies
+    with ThreadPoolExecutor(VIEWERS) as pool:
+        answers = list(
+            pool.map(lambda _: requests.get(console.url, cookies=cookies, timeout=600), range(VIEWERS))
+        )
+    assert {answer.status_code for answer in answers} == {HTTPStatus.OK}
+    assert all(">vic</" in answer.text for answer in answers)
+
+
+def test_who_does_not_read_is_dropped_and_delays_nobody(console: Running) -> None:
+    console.inside.slow_reader_s = 0.2
+    with socket.socket() as slow:
+        slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        slow.connect(("127.0.0.1", int(console.url.rpartition(":")[2])))
+        slow.setblocking(False)
+        poll = select.poll()
+        poll.register(slow, 0)
+
+        def is_dropped() -> bool:
+            """Ask for more, and read nothing."""
+            if poll.poll(0):
+                return True
+            try:
+                slow.send(b"GET /login HTTP/1.1\r\nHost: head1\r\n\r\n" * 100)
+            except BlockingIOError:
+                pass
+            except OSError:
+                return True
+            return False
+
+        wait_until("the slow reader is dropped", is_dropped)
+        assert console.log_in("vic").get(console.url).status_code == HTTPStatus.OK
+
+
+def test_cookies_that_are_over_are_nobodys(console: Running, site_settings: Settings) -> None:
+    def is_out(session: requests.Session) -> bool:
+        return session.get(console.url).url == f"{console.url}/login"
+
+    old, kept = console.log_in("ann"), console.log_in("vic")
+    sessions = console.inside.sessions
+    key = next(iter(sessions))
+    sessions[key] = replace(sessions[key], expires_s=float("-inf"))
+    assert is_out(old) and not is_out(kept)
+    # Of the process before, which had other keys and sessions.
+    with serving(site_settings) as before:
+        theirs = before.log_in("ann").cookies.get(handler.SESSION) or ""
+    stolen = requests.Session()
+    stolen.cookies.set(handler.SESSION, theirs)
+    assert is_out(stolen)
+    # Cookies are for one name, and for one session: whoever has another's session has no token of its forms.
+    stolen.cookies.set(handler.SESSION, kept.cookies.get("_xsrf") or "")
+    assert is_out(stolen)
+    thief = requests.Session()
+    thief.cookies.set(handler.SESSION, kept.cookies.get(handler.SESSION) or "")
+    form = {"_xsrf": xsrf(kept.get(console.url))}
+    assert thief.post(f"{console.url}/logout", form).status_code == HTTPStatus.FORBIDDEN
+    assert not is_out(kept)
