@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from agent.cli.moments import age
 from agent.cli.options import number
 from agent.core.errors import cause_of
+from agent.run.diagnosis.picture import moment
 
 HOMES_WAIT = {
     "waiting": "for users that this head node does not know yet",
@@ -28,7 +28,8 @@ REPEATED = "as above"
 class PassText:
     """One pass in words."""
 
-    ended: str
+    # None where it is not known.
+    ended: datetime | None
     result: str
     # What it did, by kind where no resource needed anything, empty where an error ended it before.
     done: str
@@ -47,14 +48,10 @@ def pass_text(entry: Mapping[str, Any], said: set[str] | None = None) -> PassTex
     try:
         return _text(entry, set() if said is None else said)
     except (AttributeError, KeyError, TypeError, ValueError):
-        return PassText("some time ago", "a pass ended", "what is written of it cannot be read", "? s", ())
+        return PassText(None, "a pass ended", "what is written of it cannot be read", "? s", ())
 
 
 def _text(entry: Mapping[str, Any], said: set[str]) -> PassText:
-    try:
-        ended = f"{age(datetime.fromisoformat(entry['ended']))} ago"
-    except (KeyError, TypeError, ValueError):
-        ended = "some time ago"
     results = ", ".join(f"{count} {result}" for result, count in (entry.get("results") or {}).items())
     actions = number(entry.get("actions", 0), "action")
     done = f"{results or 'nothing to do'}, {actions}"
@@ -67,7 +64,7 @@ def _text(entry: Mapping[str, Any], said: set[str]) -> PassText:
     waits = [f"{homes[state]} {text}" for state, text in HOMES_WAIT.items() if homes.get(state)]
     more = [f"homes wait: {', '.join(waits)}"] if waits else []
     return PassText(
-        ended,
+        moment(entry.get("ended")),
         str(entry.get("result")),
         done,
         f"{entry.get('seconds')} s",

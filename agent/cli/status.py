@@ -164,4 +164,5 @@ def _pass_lines(mode: Mode, entry: Mapping[str, Any], said: set[str]) -> list[st
     found = pass_text(entry, said)
     subject = f" of {found.subject}" if found.subject else ""
     did = f": {found.done}, {found.seconds}" if found.done else f", after {found.seconds}"
-    return [f"  {mode}{subject}: {found.result} {found.ended}{did}", *(f"    {each}" for each in found.more)]
+    ended = f"{age(found.ended)} ago" if found.ended else "some time ago"
+    return [f"  {mode}{subject}: {found.result} {ended}{did}", *(f"    {each}" for each in found.more)]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import re
 from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -427,6 +428,14 @@ def subject_of(key: str) -> tuple[str, str]:
         return str(values.get("before" if is_move else "account") or ""), str(values.get("user") or "")
     except (TypeError, ValueError, AttributeError):
         return "", ""
+
+
+def kind_of(key: str) -> str:
+    """Return what kind of action has this key, in words: `remove member`."""
+    try:
+        return re.sub("(?<=.)([A-Z])", r" \1", str(read_json(key)[0])).lower()
+    except (TypeError, ValueError, LookupError):
+        return "other action"
 
 
 def all_held(source: Source, offerings: Iterable[Offering]) -> list[HeldPlans]:

@@ -84,14 +84,22 @@ def test_a_worker_finds_out_what_a_page_asks_for(
     (offering,) = site.offerings
     assert "No offering" not in operator.get(f"{console.url}/usage").text
     start("worker")
+    console.send(operator, f"/offering/{offering.uuid}", act="pause", hours="1", reason="not yet")
     sent = console.send(operator, f"/offering/{offering.uuid}", act="order_process", reason="it is urgent")
     assert sent.status_code == HTTPStatus.OK, sent.text
+    wait_until("the order waits", lambda: order in operator.get(f"{console.url}/orders").text)
+    again = console.send(operator, "/orders", offering=offering.uuid, order=order, reason="now")
+    assert again.status_code == HTTPStatus.OK, again.text
+    console.send(operator, f"/offering/{offering.uuid}", act="resume", reason="go on")
+    console.send(operator, f"/offering/{offering.uuid}", act="order_process", reason="at once")
     wait_until("the order is done", lambda: waldur.order(order).state.value == "done")
     console.send(operator, f"/offering/{offering.uuid}", act="membership_sync", reason="and its people")
     where = (site.state_dir, offering.uuid)
     wait_until("a pass has seen it", lambda: _members(site.state_dir, offering.uuid) == 2)
     causes = {str(line["cause"]) for line in journal.read(site.state_dir)}
     assert "operator ann (console)" in causes
+    texts = [str(line["action"]["text"]) for line in journal.read(site.state_dir)]
+    assert f"asked for another try of Create order {order} (now)" in texts
     (one,) = overview.find(site.state_dir, SEEN_ALLOCATIONS, [offering.uuid]).rows
     person = overview.people(*where, one.value.members)[one.value.members[0]]
     assert person.key == overview.find(site.state_dir, SEEN_PEOPLE, [offering.uuid], person.key).rows[0].key

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping
 from datetime import timedelta
 from http import HTTPStatus
@@ -16,7 +16,7 @@ from agent.cli.web.acts import Act
 from agent.run.diagnosis import picture
 from agent.run.diagnosis.picture import WaitingPlan
 from agent.state import journal
-from agent.state.held_plans import HeldRow, subject_of
+from agent.state.held_plans import HeldRow, kind_of, subject_of
 from agent.state.journal import Query
 
 APPROVAL_LASTS = timedelta(hours=24)
@@ -38,8 +38,14 @@ class Plan(Act):
     async def get(self, plan_id: str) -> None:
         found = await self._plan(plan_id)
         said = await self.console.do(lambda: self._said(found))
-        groups = grouped(found.plan)
-        self.show("console_plan", each=found, marks=" ".join(found.plan.marks), groups=groups, said=said)
+        self.show(
+            "console_plan",
+            each=found,
+            marks=" ".join(found.plan.marks),
+            groups=grouped(found.plan),
+            kinds=Counter(map(kind_of, found.plan.lines)),
+            said=said,
+        )
 
     def _said(self, found: WaitingPlan) -> list[AuditLine]:
         """Return what people have done about the plan, newest first."""

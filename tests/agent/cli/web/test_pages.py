@@ -94,3 +94,24 @@ def test_a_plan_is_left_and_an_approval_revoked(console: Running) -> None:
     assert "revoked the approval" in operator.get(console.plan_url).text
     again = console.send(operator, console.plan_path, act="revoke")
     assert again.status_code == HTTPStatus.CONFLICT and "is not approved any more" in again.text
+
+
+def test_an_order_is_tried_again_as_it_was_seen(console: Running, command: Command) -> None:
+    viewer, operator = console.log_in("vic"), console.log_in("ann")
+    page = operator.get(f"{console.url}/orders").text
+    assert page.count("Try it again") == 2 and f'href="{console.plan_path}"' in page
+    (offering,), (order, _) = console.settings.offerings, re.findall('name="order" value="(.*?)"', page)
+    form = {"offering": offering.uuid, "order": order}
+    assert console.send(viewer, "/orders", **form, shown="").status_code == HTTPStatus.FORBIDDEN
+    assert console.send(operator, "/orders", **form, reason="").status_code == HTTPStatus.BAD_REQUEST
+    changed = console.send(operator, "/orders", **form, shown="retry, Waldur was away")
+    assert changed.status_code == HTTPStatus.CONFLICT
+    assert "a pass has tried it meanwhile, and now it is: waiting, held as plan" in changed.text
+    gone = console.send(operator, "/orders", **{**form, "order": "0" * 32})
+    assert gone.status_code == HTTPStatus.CONFLICT and "does not wait any more" in gone.text
+    away = console.send(operator, "/orders", **form)
+    assert away.status_code == HTTPStatus.SERVICE_UNAVAILABLE and "does not answer" in away.text
+    assert "another try" not in command("audit", "-c", console.config).out, "nothing was done"
+    for act in ("order_process", "membership_sync"):
+        started = console.send(viewer, f"/offering/{offering.uuid}", act=act)
+        assert started.status_code == HTTPStatus.FORBIDDEN

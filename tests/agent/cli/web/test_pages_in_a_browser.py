@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -34,7 +35,7 @@ ALIVE = "document.dispatchEvent(new Event('visibilitychange'))"
 
 
 @pytest.fixture
-def seen(console: Running, browser: Browser) -> Running:
+def seen(console: Running, browser: Browser) -> Iterator[Running]:
     """An operator is logged in, and a pass has seen an allocation with a hostile name."""
     (offering,) = console.settings.offerings
     SEEN_ALLOCATIONS.put(console.settings.state_dir, offering.uuid, {RESOURCE: EVIL})
@@ -45,7 +46,9 @@ def seen(console: Running, browser: Browser) -> Running:
         browser.evaluate(f"document.querySelector('[name={name}]').value = {value!r}")
     browser.evaluate("document.querySelector('main button').click()")
     wait_until("somebody is logged in", lambda: "ann, operator" in browser.evaluate(TEXT))
-    return console
+    yield console
+    # Its pages ask for themselves again.
+    browser.open("about:blank")
 
 
 def test_each_page_fits_has_its_landmarks_and_runs_nothing_of_others(seen: Running, browser: Browser) -> None:
