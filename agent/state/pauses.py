@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 
 from agent.config.model import Offering
 from agent.core.errors import StateUnreadable
+from agent.state import columns
 from agent.state.store import Source, reading, stamp, writing
 
 
@@ -33,10 +34,10 @@ def pause_note(source: Source, offering: Offering) -> str:
     try:
         with reading(source) as db:
             row = db.row("SELECT * FROM pauses WHERE offering = ?", offering.uuid)
+        if row is None or (row["until"] and columns.moment(row, "until") <= datetime.now(UTC)):
+            return ""
     except StateUnreadable as error:
         return f"perhaps: {error}"
-    if row is None or "" < row["until"] <= stamp(datetime.now(UTC)):
-        return ""
     until = f" until {row['until']}" if row["until"] else ""
     reason = f" ({row['reason']})" if row["reason"] else ""
     return f"by {row['by']} since {row['since']}{until}{reason}"
