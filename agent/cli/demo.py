@@ -91,16 +91,18 @@ def _demo(
 
 
 def _watch(demo: Demo, console: Console) -> None:
-    with Live(console=console, refresh_per_second=8) as live:
+    try:
+        with Live(console=console, refresh_per_second=8) as live:
 
-        def is_finished() -> bool:
-            finished = demo.finished()
-            live.update(_table(demo))
-            return finished
+            def is_finished() -> bool:
+                finished = demo.finished()
+                live.update(_table(demo))
+                return finished
 
-        demo.children.wait_for_work("the end of the orders", is_finished, 0.1)
-    if not console.is_terminal:
-        console.line()
+            demo.children.wait_for_work("the end of the orders", is_finished, 0.1)
+    finally:
+        if not console.is_terminal:
+            console.line()
 
 
 def _table(demo: Demo) -> Table:

@@ -78,7 +78,7 @@ def _use_slurm(folder: Path, jobs: Sequence[EndedJob]) -> None:
         input="\n".join([*lines, "quit\n"]),
         env={**os.environ, **emulator.environment(folder), **clock},
         capture_output=True,
-        text=True,
+        encoding="utf-8",
         check=False,
         start_new_session=True,  # Ctrl-C does not reach it
     )

@@ -78,7 +78,7 @@ class Children:
         wait_until(
             name,
             ready,
-            ended=lambda: end_of(child),
+            ended=lambda: end_of(child) or self._lost(),
             log=log,
             say=self.say,
             pause=lambda: self._stop_request.pause(PAUSE_S),
@@ -89,11 +89,16 @@ class Children:
         wait_until(
             what,
             ready,
-            ended=lambda: "will not come: " + " and ".join(self.dead()) if self.dead() else "",
+            ended=self._lost,
             log=lambda: f"logs are in {self._folder}",
             say=self.say,
             pause=lambda: self._stop_request.pause(pause_s),
         )
+
+    def _lost(self) -> str:
+        """Return why what all bring about together will not come; empty while all run."""
+        dead = self.dead()
+        return f"will not come: {' and '.join(dead)}" if dead else ""
 
     def dead(self) -> list[str]:
         """Return the children that have ended, with how."""
@@ -129,7 +134,8 @@ def start_broker(children: Children, folder: Path) -> tuple[str, str]:
     listening = f"bind 127.0.0.1\nport {port}\nrequirepass {password}\n"
     config = broker_program.configure(folder, listening)
     children.start("broker", [program, str(config)], os.environ)
-    children.wait("broker", lambda: listens(port))
+    # By its own word: on a port that another process took meanwhile, that one listens.
+    children.wait("broker", lambda: b"Ready to accept connections" in children.log("broker").read_bytes())
     return f"redis://:{password}@127.0.0.1:{port}/0", Path(program).name
 
 

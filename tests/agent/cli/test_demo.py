@@ -34,6 +34,8 @@ OF_THE_SITE = {
     "CELERY_BROKER_URL": "redis://127.0.0.1:1/0",
     "WALDUR_SITE_AGENT_CONFIG": "/no/such/file.yaml",
 }
+# A locale without UTF-8.
+ASCII = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
 
 
 @pytest.fixture
@@ -63,7 +65,7 @@ class Demos:
 def demos(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demos]:
     once, forever = (tmp_path_factory.mktemp(name) for name in ("once", "forever"))
     with (
-        demo(once, "--once", "--json", **OF_THE_SITE) as first,
+        demo(once, "--once", "--json", **OF_THE_SITE, **ASCII) as first,
         demo(forever, "--backend", "moab", PATH=NO_REDIS) as second,
     ):
         yield Demos(first, second)

@@ -125,6 +125,10 @@ def test_the_demo_waits_no_longer_when_a_part_has_ended(tmp_path: Path) -> None:
     try:
         with pytest.raises(NeverCame, match=r"^the orders will not come: worker ended with 3; logs are in /"):
             children.wait_for_work("the orders", lambda: False, 0.01)
+        with pytest.raises(
+            NeverCame, match=r"^broker will not come: worker ended with 3; \S+/broker.log says: "
+        ):
+            children.wait("broker", lambda: False)
         assert children.dead() == ["worker ended with 3"]
     finally:
         children.stop()
