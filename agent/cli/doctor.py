@@ -13,7 +13,7 @@ from agent.cli.settings import load_settings
 from agent.config.model import Offering, Settings
 from agent.core.checks import Check
 from agent.host.heartbeat import last_heartbeats
-from agent.run.diagnosis import faults, host, offering, picture, probes
+from agent.run.diagnosis import faults, heartbeats, host, offering, picture, probes
 from agent.run.diagnosis.probes import Probe
 from agent.run.service import configuration
 from tasks.queue import inspection
@@ -38,7 +38,9 @@ def _look(settings: Settings, config_file: Path | None, listed: Sequence[Offerin
     yield from faults.of_broker(broker)
     state_dir = settings.state_dir
     rules = [
-        Probe("heartbeats", lambda: faults.of_heartbeats(last_heartbeats(state_dir)), "look at state_dir"),
+        Probe(
+            "heartbeats", lambda: heartbeats.of_heartbeats(last_heartbeats(state_dir)), "look at state_dir"
+        ),
         Probe(
             "passes",
             lambda: faults.of_offerings(picture.of_site(settings, listed, broker)),

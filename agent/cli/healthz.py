@@ -15,7 +15,7 @@ from agent.core.checks import Check, CheckState, ok, problem
 from agent.core.errors import ConfigError, SiteAgentError
 from agent.host import heartbeat
 from agent.host.heartbeat import Part
-from agent.run.diagnosis import faults, probes
+from agent.run.diagnosis import heartbeats, probes
 
 
 def command(
@@ -51,7 +51,7 @@ def of_parts(state_dir: Path, parts: tuple[Part, ...], max_age_s: float) -> list
     except SiteAgentError as error:
         return [problem("healthz", str(error), "")]
     here = [each for each in known if not parts or each.part in parts]
-    found = [*faults.of_heartbeats(here, max_age_s)]
+    found = [*heartbeats.of_heartbeats(here, max_age_s)]
     here = [each for each in here if not each.problem]
     folder = state_dir / heartbeat.FOLDER
     if not parts and not here:

@@ -1,19 +1,18 @@
 # SPDX-License-Identifier: MIT
 """What is wrong with a site: the list of rules over its picture, each with its remedy. Pure.
 
-`doctor` prints every finding, the page of `status` the faults, the metrics how many there are, and `healthz` those
-about heartbeats.
+`doctor` prints every finding, the page of `status` the faults, the metrics how many there are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from agent.config.model import Mode
 from agent.core.checks import Check, CheckState, ok, problem, unknown, warning
 from agent.core.errors import cause_of
 from agent.core.periods import span
-from agent.host.heartbeat import MAX_AGE_S, LastHeartbeat
+from agent.run.diagnosis import heartbeats
 from agent.run.diagnosis.picture import BrokerStatus, ModeStatus, OfferingStatus, Picture, unreported_text
 from agent.run.service.event_coverage import modes_by_events
 
@@ -38,7 +37,7 @@ def of_parts(found: Picture) -> Iterator[Check]:
     """Yield the heartbeats of the parts on this host."""
     if found.heartbeats_problem:
         yield unknown("heartbeats", found.heartbeats_problem)
-    yield from of_heartbeats(found.heartbeats)
+    yield from heartbeats.of_heartbeats(found.heartbeats)
 
 
 def of_offerings(found: Picture) -> Iterator[Check]:
@@ -50,22 +49,6 @@ def of_offerings(found: Picture) -> Iterator[Check]:
 def is_fault(found: Check) -> bool:
     """Return whether a person should look at it."""
     return found.state in (CheckState.WARNING, CheckState.PROBLEM)
-
-
-def of_heartbeats(heartbeats: Iterable[LastHeartbeat], max_age_s: float = MAX_AGE_S) -> Iterator[Check]:
-    """Yield how long ago each part on this host wrote its last heartbeat; older ones than `max_age_s` are faults."""
-    for last in heartbeats:
-        name = f"heartbeat of {last.part}" + (f" {last.name}" if last.name not in ("", last.part) else "")
-        if last.age_s is None:
-            yield unknown(name, last.problem)
-        elif last.age_s <= max_age_s:
-            yield ok(name, f"ok, {last.age_s:.0f} s ago")
-        else:
-            said = (
-                f"the last one is {last.age_s:.0f} s old (process {last.pid}): the part hangs, was killed, or"
-            )
-            remedy = f"look at its log. Where it is gone permanently, delete {last.path}"
-            yield problem(name, f"{said} waits for its broker", remedy)
 
 
 def of_broker(found: BrokerStatus) -> Iterator[Check]:

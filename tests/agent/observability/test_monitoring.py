@@ -19,7 +19,7 @@ import yaml
 from agent.cli.main import COMMANDS, cli
 from agent.host.heartbeat import LastHeartbeat, Part
 from agent.observability.metrics import METRICS, Kind
-from agent.run.diagnosis import faults
+from agent.run.diagnosis import faults, heartbeats
 from agent.run.diagnosis.picture import BrokerStatus
 from rig.processes import REPOSITORY
 
@@ -124,7 +124,7 @@ def test_a_silent_part_is_one_alert_and_a_beat_that_is_missing_another() -> None
         LastHeartbeat(part, name, "here", 7, 1000.0, Path("x.json"))
         for part, name in ((Part.BEAT, "beat"), (Part.BRIDGE, "bridge"), (Part.WORKER, "one@here"))
     ]
-    assert all(re.fullmatch(left_out, each.name) for each in faults.of_heartbeats(ages))
+    assert all(re.fullmatch(left_out, each.name) for each in heartbeats.of_heartbeats(ages))
     missing = [each.name for each in faults.of_broker(BrokerStatus("redis://here", beats=()))]
     assert missing == ["beat"] and not re.fullmatch(left_out, "beat")
 

@@ -15,7 +15,7 @@ from agent.cli import status, status_page
 from agent.config.model import Mode, Settings
 from agent.core.checks import CheckState
 from agent.host.heartbeat import Heartbeat, LastHeartbeat, Part
-from agent.run.diagnosis import faults, figures, picture
+from agent.run.diagnosis import faults, figures, heartbeats, picture
 from agent.run.diagnosis.picture import LATE_AFTER, BrokerStatus, Picture, QueueStatus
 from agent.state import passes, pauses, unreported_usage
 from agent.state.held_plans import HeldPlans, HeldRow
@@ -122,8 +122,8 @@ def test_a_bridge_is_missed_only_where_events_are_wanted(waldur: SimulatedWaldur
 
 def test_a_part_is_silent_after_the_age_that_is_asked_for(tmp_path: Path) -> None:
     last = LastHeartbeat(Part.WORKER, "one@here", "here", 7, 300.0, tmp_path / "worker.json")
-    (well,) = faults.of_heartbeats([last], 300.0)
-    (silent,) = faults.of_heartbeats([replace(last, age_s=301.0)], 300.0)
+    (well,) = heartbeats.of_heartbeats([last], 300.0)
+    (silent,) = heartbeats.of_heartbeats([replace(last, age_s=301.0)], 300.0)
     assert (well.state, silent.state) == (CheckState.OK, CheckState.PROBLEM)
     assert silent.name == "heartbeat of worker one@here"
     assert str(last.path) in silent.remedy
