@@ -13,7 +13,7 @@ from agent.config.findings import Findings, is_unusable, key_path
 from agent.config.keys import keys_of
 from agent.config.reading import read
 from agent.config.schema import STOPS_ALL, ComponentKeys, TargetKeys, WaldurComponentKeys
-from agent.core.model import AccountingType, Component
+from agent.core.components import AccountingType, Component
 
 # Waldur 8 refuses component types and units that do not fit these.
 _WALDUR_TYPE = re.compile(r"[A-Za-z0-9_/:-]{1,50}")

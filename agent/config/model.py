@@ -27,13 +27,12 @@ from agent.config.field_types import (
 from agent.config.keys import WrongValue, key, required
 from agent.config.secret import Secret, SecretUrl
 from agent.core.account_names import NameRules
+from agent.core.components import Component, UsageSource
 from agent.core.homes import HomeRules
-from agent.core.model import Component
 from agent.core.modes import Mode as Mode
 from agent.core.periodic import LimitType
 from agent.core.policy import LimitsSource, PolicyRules
 from agent.core.project_directories import DirectoryRules
-from agent.core.usage import UsageSource
 
 
 class Severity(StrEnum):

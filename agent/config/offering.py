@@ -39,8 +39,8 @@ from agent.config.schema import (
 from agent.config.secret import Secret
 from agent.config.sources import Sources, secret_of
 from agent.config.unencrypted import crosses_network, leads_away
+from agent.core.components import UsageSource
 from agent.core.policy import PolicyRules
-from agent.core.usage import UsageSource
 
 BACKEND_KEYS = {
     Mode.ORDER_PROCESS: "order_processing_backend",

@@ -21,6 +21,7 @@ from agent.config.keys import WrongValue, idle, key, required
 from agent.config.model import FINAL_REPORT_DAYS, ConsoleSettings, LogShipping, Mode, OrderHookSettings
 from agent.config.project_directories import NONE_MADE, ProjectDirectoryKeys
 from agent.core.account_names import NameRules, fold
+from agent.core.components import UsageSource
 from agent.core.periodic import LimitType
 from agent.core.policy import (
     JournalFailures,
@@ -30,7 +31,6 @@ from agent.core.policy import (
     PolicyRules,
     UsageDecreases,
 )
-from agent.core.usage import UsageSource
 
 COMPUTED_BY_WALDUR = "Waldur's periodic usage policy computes this now, set it there"
 ROOT = "root"

@@ -16,6 +16,8 @@ from functools import cached_property
 from typing import Any, Self, TypeVar
 
 from agent.core.associations import Association, Associations
+from agent.core.components import AccountingType as AccountingType
+from agent.core.components import Component as Component
 from agent.core.errors import BackendUnavailable
 
 Key = TypeVar("Key")
@@ -60,35 +62,6 @@ class ResourceState(LenientEnum):
     TERMINATING = "Terminating"
     TERMINATED = "Terminated"
     UNKNOWN = "unknown"
-
-
-class AccountingType(StrEnum):
-    """How Waldur bills a component. `ONE` is prepaid: the limit counts once per month bought."""
-
-    USAGE = "usage"
-    LIMIT = "limit"
-    ONE = "one"
-    FIXED = "fixed"
-    FEW = "few"
-
-
-@dataclass(frozen=True, slots=True)
-class Component:
-    """A billed component: `backend value = Waldur value * factor`."""
-
-    name: str
-    measured_unit: str
-    accounting_type: AccountingType
-    label: str
-    # Of the TRES that has the component's own name, where no targets are named.
-    unit_factor: float = 1.0
-    unit_factor_reporting: float | None = None
-    limit: float | None = None
-    # TRES names of the cluster and their factors.
-    targets: Mapping[str, float] = field(default_factory=dict)
-    waldur_fields: Mapping[str, Any] = field(default_factory=dict)
-    # Keys that only a plugin may know.
-    extras: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,8 +13,8 @@ from datetime import date
 from decimal import ROUND_HALF_EVEN, ROUND_HALF_UP, Decimal, InvalidOperation, localcontext
 from typing import Any
 
+from agent.core.components import AccountingType, Component
 from agent.core.errors import PlanRefused
-from agent.core.model import AccountingType, Component
 
 # SLURM keeps limits as unsigned 64 bit and takes more as "no limit" (22.05: an overflow silently removed it).
 MAX_BACKEND_VALUE = 2**63 - 1

@@ -10,22 +10,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
-from enum import StrEnum
 
+from agent.core.components import Component
+from agent.core.components import UsageSource as UsageSource
 from agent.core.errors import BackendError
-from agent.core.model import Component
 from agent.core.periods import Month
 from agent.core.units import Shares, reported_amount
 
 # Counts by name (`cpu`, `mem`, `gres/gpu`, `gres/gpu:a100`, `billing`).
 Counts = Mapping[str, int]
-
-
-class UsageSource(StrEnum):
-    """What a job is charged for: what it asked for, or what it was given (as the limits of SLURM and sreport count)."""
-
-    REQUESTED = "requested"
-    ALLOCATED = "allocated"
 
 
 @dataclass(frozen=True, slots=True)
