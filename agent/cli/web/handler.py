@@ -96,6 +96,7 @@ class Console:
     at_work: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "console"))
     at_act: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "console-act"))
     at_login: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "console-login"))
+    at_drawing: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "console-drawing"))
     at_broker: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "console-broker"))
     at_provider: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(4, "console-provider"))
     seen: tuple[float, BrokerStatus] = (float("-inf"), BrokerStatus())

@@ -3,10 +3,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from http import HTTPStatus
 from typing import Any
 
-from markupsafe import Markup
 from tornado.web import HTTPError
 
 from agent.cli import pages
@@ -19,6 +19,8 @@ from agent.state.hints import USAGES
 from agent.state.overview import Seen
 
 KEY = ""
+# A page that is not drawn by then says so, and comes again.
+DRAWN_WITHIN_S = 0.2
 
 
 class Usages(Act):
@@ -40,27 +42,38 @@ class Usage(Act):
         return offering
 
     async def get(self, offering_uuid: str) -> None:
-        self.show("usage", **await self.console.do(lambda: self._content(self._served(offering_uuid))))
+        offering, console = self._served(offering_uuid), self.console
+        about: Asked[dict[str, Any]] = await console.do(lambda: asked(console, USAGES, offering.uuid, KEY))
+        if found := about.found:
+            drawing = asyncio.get_running_loop().run_in_executor(
+                console.at_drawing, lambda: self._draw(offering, found)
+            )
+            await asyncio.wait([drawing], timeout=DRAWN_WITHIN_S)
+        known = console.usages.get(offering.uuid) if about.found else None
+        self.show(
+            "usage",
+            offerings=[{"name": offering.name, "span": ""}],
+            articles=known[1] if known else "",
+            is_drawing=bool(about.found and (known is None or known[0] != about.found.changed)),
+            look=about,
+            path=self.request.path,
+        )
 
-    def _content(self, offering: Offering) -> dict[str, Any]:
-        about: Asked[dict[str, Any]] = asked(self.console, USAGES, offering.uuid, KEY)
-        return {
-            "offerings": [{"name": offering.name, "span": ""}],
-            "articles": self._articles(offering, about.found) if about.found else "",
-            "look": about,
-            "path": self.request.path,
-        }
-
-    def _articles(self, offering: Offering, found: Seen[dict[str, Any]]) -> Markup:
-        """Return the part of the page that takes long for many accounts: made once of what a worker has left."""
+    def _draw(self, offering: Offering, found: Seen[dict[str, Any]]) -> None:
+        """Make the part of the page that takes long for many accounts, once of what a worker has left."""
         known = self.console.usages.get(offering.uuid)
-        if known is None or known[0] != found.changed:
-            failed = {offering.name: str(found.value["error"])} if "error" in found.value else {}
-            views = [] if failed else [stored.from_json(found.value)]
-            shown = [sections.offering(view) for view in views]
-            known = (found.changed, pages.part("usage_articles", offerings=shown, failed=failed))
-            self.console.usages[offering.uuid] = known
-        return known[1]
+        if known is not None and known[0] == found.changed:
+            return
+        failed, shown = {}, []
+        try:
+            if "error" in found.value:
+                failed[offering.name] = str(found.value["error"])
+            else:
+                shown.append(sections.offering(stored.from_json(found.value)))
+        except (ArithmeticError, KeyError, TypeError, ValueError):
+            failed[offering.name] = "what a worker of another version has left is not understood: look again"
+        drawn = pages.part("usage_articles", offerings=shown, failed=failed)
+        self.console.usages[offering.uuid] = (found.changed, drawn)
 
     async def post(self, offering_uuid: str) -> None:
         offering = self._served(offering_uuid)

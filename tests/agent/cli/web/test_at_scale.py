@@ -151,7 +151,8 @@ def test_bytes_and_queries_of_each_page(
     for name in ("row", "rows", "raw_rows"):
         monkeypatch.setattr(Db, name, counted(getattr(Db, name)))
     address = f"{console.url}{path.replace('@', console.settings.offerings[0].uuid)}"
-    answer = session.get(address)
+    while "The charts are being drawn" in (answer := session.get(address)).text:
+        queries = 0
     print(path, answer.elapsed.total_seconds(), len(answer.content), queries)
     assert answer.status_code == 200
     assert len(answer.content) < MEGABYTE

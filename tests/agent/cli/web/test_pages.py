@@ -115,3 +115,10 @@ def test_an_order_is_tried_again_as_it_was_seen(console: Running, command: Comma
     for act in ("order_process", "membership_sync"):
         started = console.send(viewer, f"/offering/{offering.uuid}", act=act)
         assert started.status_code == HTTPStatus.FORBIDDEN
+
+
+def test_usage_is_what_a_worker_has_left(console: Running) -> None:
+    viewer, (offering,) = console.log_in("vic"), console.settings.offerings
+    page = f"{console.url}/usage/{offering.uuid}"
+    assert viewer.get(page).status_code == HTTPStatus.NOT_FOUND, "it has no reporting_backend"
+    assert "No offering" in viewer.get(f"{console.url}/usage").text
