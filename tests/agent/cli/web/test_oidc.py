@@ -27,6 +27,8 @@ from tests.agent.cli.conftest import Command
 from tests.agent.cli.usage.browser import Browser
 from tests.agent.cli.web.running import Running, serving
 
+pytest.importorskip("joserfc")
+
 Claims = dict[str, Any]
 STRANGER = new_key()
 
