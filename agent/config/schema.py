@@ -39,6 +39,8 @@ STOMP_PATH = "/rmqws-stomp"
 # Versions with MQTT used this path and port 443, whatever verify_ssl said.
 MQTT_PATH = "/rmqws"
 EVENT_TRANSPORTS = ("websocket", "tcp")
+# A slip there stops no worker.
+LOOPBACK_ONLY = WrongValue(fallback="the console is as if nothing stood there: loopback, and passwords only")
 STOPS_ALL = WrongValue(frozenset(Mode))
 STOPS_ORDERS = WrongValue(frozenset({Mode.ORDER_PROCESS}))
 STOPS_MEMBERS = WrongValue(frozenset({Mode.MEMBERSHIP_SYNC}))
@@ -337,6 +339,7 @@ class RootKeys:
         of=Text(field_types.optional_url))
     log_shipping: LogShipping = key(LogShipping(), "the agent's log in Waldur, see below", usual="all defaults")
     console: ConsoleSettings = key(ConsoleSettings(), "how browsers reach the [console](console.md), see below",
+        wrong=LOOPBACK_ONLY,
         usual="loopback only")
     policy: PolicyKeys = key(PolicyKeys(), "how far passes may go, for all offerings, see [below](#policy)",
         usual="all defaults")

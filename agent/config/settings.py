@@ -21,7 +21,7 @@ from agent.config.model import ConsoleSettings, LogShipping, Mode, Offering, Set
 from agent.config.offering import OfferingDefaults, read_offering
 from agent.config.policy import rules_of
 from agent.config.reading import read
-from agent.config.schema import DEFAULT_BROKER_URL, STOPS_ALL, RootKeys
+from agent.config.schema import DEFAULT_BROKER_URL, LOOPBACK_ONLY, STOPS_ALL, RootKeys
 from agent.config.secret import Secret, SecretUrl, mask_url, passwords_in, split_urls
 from agent.config.sources import Sources, secret_of
 from agent.config.unencrypted import BROKER_SCHEMES, leads_away
@@ -110,25 +110,25 @@ def read_settings(
 
 def _console(written: ConsoleSettings, sources: Sources) -> ConsoleSettings:
     """Return the settings with the places of their files: only the console reads them."""
+    oidc, unsafe = written.oidc, {}
     if written.certificate_key and not written.certificate:
-        sources.findings.error("console.certificate", "is missing: without it there is no TLS")
+        unsafe["certificate"] = "is missing: without it there is no TLS"
+    for name, address in (("issuer", oidc.issuer), ("url", oidc.url)) if oidc else ():
+        if leads_away(address, "http"):
+            unsafe[f"oidc.{name}"] = "use https://: whoever listens on the way could log in"
+    for name, said in unsafe.items():
+        sources.findings.refuse(f"console.{name}", said, LOOPBACK_ONLY)
+    if unsafe:
+        return ConsoleSettings()
 
     def located(file: str) -> str:
         return str(sources.located(file)) if file else ""
 
-    oidc = written.oidc
-    if oidc is not None:
-        for name, address in (("issuer", oidc.issuer), ("url", oidc.url)):
-            if leads_away(address, "http"):
-                sources.findings.error(
-                    f"console.oidc.{name}", "use https://: whoever listens on the way could log in"
-                )
-        oidc = replace(oidc, client_secret_file=located(oidc.client_secret_file))
     return replace(
         written,
         certificate=located(written.certificate),
         certificate_key=located(written.certificate_key),
-        oidc=oidc,
+        oidc=oidc and replace(oidc, client_secret_file=located(oidc.client_secret_file)),
     )
 
 

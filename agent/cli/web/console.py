@@ -64,7 +64,10 @@ def passwd(config_file: Path | None, name: str, role: str, remove: bool) -> int:
 
 def _settings(config_file: Path | None) -> Settings:
     """Return the settings without the secrets of offerings: this process has no business with Waldur or a cluster."""
-    settings, _warnings = configuration.usable(config_file, os.environ, with_logins=False)
+    settings, warnings = configuration.usable(config_file, os.environ, with_logins=False)
+    for each in warnings:
+        if each.path.startswith("console."):
+            echo(f"warning: {each}", err=True)
     options.set_up(settings)
     return settings
 

@@ -10,7 +10,7 @@ import socket
 import sqlite3
 import threading
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from contextlib import closing
 from dataclasses import replace
 from http import HTTPStatus
@@ -79,8 +79,11 @@ def test_a_state_file_that_cannot_be_read_is_a_sentence(console: Running) -> Non
         file.execute("PRAGMA locking_mode = EXCLUSIVE")
         file.execute("BEGIN EXCLUSIVE")
         with ThreadPoolExecutor(4) as pool:
-            said = list(pool.map(lambda _: refused(), range(4)))
-        assert all("another process has been writing to" in each for each in said)
+            tried = [pool.submit(refused) for _ in range(4)]
+            wait(tried, return_when=FIRST_COMPLETED)
+            waited = console.inside.busy
+        assert all("another process has been writing to" in each.result() for each in tried)
+        assert console.inside.busy is waited
     wait_until("it is read again", lambda: session.get(console.plan_url).ok)
 
 
