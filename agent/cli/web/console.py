@@ -67,7 +67,7 @@ def _settings(config_file: Path | None) -> Settings:
     settings, warnings = configuration.usable(config_file, os.environ, with_logins=False)
     for each in warnings:
         if each.path.startswith("console."):
-            echo(f"warning: {each}", err=True)
+            echo(str(each), err=True)
     options.set_up(settings)
     return settings
 
