@@ -594,7 +594,8 @@ def _meaning(error: sqlite3.Error, path: Path, *, is_writing: bool) -> StateErro
     code = _primary(error)
     if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
         return StateBusy(
-            f"another process has been writing to {path} for over {BUSY_S:.0f} s: tried again later"
+            f"another process has been writing to {path} for over {BUSY_S:.0f} s; `fuser {path}` names it. Passes try "
+            "again by themselves"
         )
     if code == sqlite3.SQLITE_FULL:
         return StateUnwritable(f"the state file {path} cannot be written: the disk is full")
