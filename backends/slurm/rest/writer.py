@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterator, Mapping, Sequence, Set
+from urllib.parse import quote
 
 from agent.core.account_names import fold
 from agent.core.actions import (
@@ -304,7 +305,7 @@ class _Batch:
             left = {fold(str(row.get("user"))) for row in items(document, "associations")}
             for user in some:
                 if fold(user) not in left:
-                    self._client.write("DELETE", f"slurmdb/user/{user}")
+                    self._client.write("DELETE", f"slurmdb/user/{quote(user)}")
 
     def _note_done(self, request: Request) -> None:
         kept = {key: row for key, row in self.rows.by_key.items() if key not in request.gone}
