@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from rig.processes import wait_until
 from rig.slurm_cluster import SlurmCluster
 
 pytestmark = pytest.mark.every_slurm
@@ -107,9 +106,7 @@ def test_load_of_new_things_changes_nothing_else(slurm: SlurmCluster) -> None:
         *(("alloc3", user, "") for user in ("ann", "eve", "root")),
     }
     assert default_accounts(slurm) == {**defaults, "eve": "alloc3"}
-    wait_until(
-        "slurmctld knows them", lambda: not slurm.run("sbatch", "-A", "alloc3", "--wrap", "true").returncode
-    )
+    slurm.ask("sbatch", "-A", "alloc3", "--wrap", "true")
 
     code, out, _ = load(slurm, NEW_THINGS)
     assert (code, out.splitlines()[-1]) == (0, " Nothing new added.")
