@@ -23,8 +23,9 @@ V = TypeVar("V")
 # Of one search.
 WORDS_AT_MOST = 8
 COLUMNS = "SELECT scope, key, value, written_at FROM hints WHERE kind = ?"
-# Within the first field, whose text ends before the first quotation mark that is none of its own.
-HAS_WORD = """instr(substr(value, 1, instr(value, '", "')), ?) > 0"""
+# Within the text of the first field, which ends before the first quotation mark that is none of its own.
+FIRST = len('{"search": "')
+HAS_WORD = f"""instr(substr(value, {FIRST + 1}, instr(value, '", "') - {FIRST}), ?) > 0"""
 IS_TROUBLED = """(instr(value, '"problem": ""') = 0 OR instr(value, '"missing": []') = 0
   OR instr(value, '"surplus": []') = 0)"""
 

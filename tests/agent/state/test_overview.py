@@ -49,6 +49,9 @@ def state(tmp_path: Path) -> Path:
         ("a_other", ""),
         ("' OR 1", ""),
         ("%", ""),
+        ("sea", ""),
+        ("search", ""),
+        ("{", ""),
     ],
 )
 def test_found_by_all_words_in_names_and_nowhere_else(state: Path, text: str, keys: str) -> None:
