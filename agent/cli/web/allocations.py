@@ -14,6 +14,7 @@ from agent.core.account_names import fold
 from agent.run.diagnosis import picture
 from agent.run.usage import stored
 from agent.state import journal, overview
+from agent.state.held_plans import subject_of
 from agent.state.hints import SEEN_ALLOCATIONS, USAGES
 from agent.state.journal import Query
 
@@ -73,7 +74,7 @@ class Allocation(ListHandler):
         held = [
             each
             for each in picture.waiting_plans(settings.state_dir, [offering])
-            if any(account and account in key for key in each.plan.lines)
+            if account and any(subject_of(key)[0] == account for key in each.plan.lines)
         ]
         usage = overview.one(settings.state_dir, USAGES, offering_uuid, "")
         months, used = stored.of_account(usage.value, account) if usage and account else ([], [])
