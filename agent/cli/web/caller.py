@@ -9,7 +9,7 @@ import socket
 import sys
 from collections.abc import Collection
 from dataclasses import dataclass, replace
-from ipaddress import IPv6Address, ip_address
+from ipaddress import IPv4Address, IPv6Address, ip_address
 from pathlib import Path
 
 from tornado.httputil import HTTPServerRequest
@@ -46,19 +46,27 @@ class Caller:
 
 def caller_of(request: HTTPServerRequest, proxies: Collection[IpNetwork]) -> Caller:
     """Return who sent a request. Behind proxies that are named it is the last other address of X-Forwarded-For."""
-    peer = str(request.remote_ip)
+    peer = str(_address(str(request.remote_ip)))
     forwarded = [each.strip() for each in request.headers.get("X-Forwarded-For", "").split(",")]
     if not _is_named(peer, proxies) or forwarded == [""]:
         return Caller(peer, request.protocol == "https", ip_address(peer).is_loopback)
     address = peer
     for each in reversed(forwarded):
         try:
-            address = str(ip_address(each))
+            address = str(_address(each))
         except ValueError:
             break
         if not _is_named(address, proxies):
             break
     return Caller(address, request.headers.get("X-Forwarded-Proto", "").lower() == "https", is_local=False)
+
+
+def _address(text: str) -> IPv4Address | IPv6Address:
+    """Return an address; one of IPv4 that is written as one of IPv6 (`::ffff:192.0.2.7`) is that of IPv4. Raises
+    ValueError.
+    """
+    found = ip_address(text)
+    return (found.ipv4_mapped if isinstance(found, IPv6Address) else None) or found
 
 
 def _is_named(address: str, proxies: Collection[IpNetwork]) -> bool:

@@ -124,6 +124,8 @@ def request(peer: str, protocol: str = "http", **headers: str) -> HTTPServerRequ
         (request("198.51.100.1", X_Forwarded_For="127.0.0.1", X_Forwarded_Proto="https"), "198.51.100.1", False),
         (request("198.51.100.1", "https", X_Forwarded_For="127.0.0.1"), "198.51.100.1", True),
         (request("192.0.2.1"), "192.0.2.1", False),
+        # As a proxy writes it that listens for both kinds at once.
+        (request("192.0.2.1", X_Forwarded_For="::ffff:203.0.113.9, ::ffff:192.0.2.2"), "203.0.113.9", False),
     ],
 )  # fmt: skip
 def test_only_a_proxy_that_is_named_is_believed(
