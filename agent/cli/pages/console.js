@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Keep a page of the console alive: load it again each half minute while it is seen, each two seconds while a worker
-// is asked, and put in what has changed. What
-// is being filled in, chosen or unfolded stays as it is. What a form is about is never changed under who reads it.
+// is asked, and put in what has changed. What is being filled in, chosen or unfolded stays as it is, and so does a
+// refusal. What a form is about is never changed under who reads it.
 "use strict";
 const EVERY_MS = 30000, WAITING_MS = 2000;
 const main = document.getElementById("main");
@@ -13,7 +13,7 @@ let seen = new Date();
 document.addEventListener("input", () => { isTouched = true; });
 
 const isBusy = () => isTouched || document.hidden || !document.getSelection().isCollapsed
-  || main.contains(document.activeElement?.closest("form"));
+  || main.querySelector(".refused") || main.contains(document.activeElement?.closest("form"));
 const shown = (root) => [...root.querySelectorAll("[name=shown]")].map((each) => each.value).join();
 const say = (text) => { note.textContent = text; main.prepend(note); };
 const opened = (root) => [...root.querySelectorAll("details")];

@@ -109,6 +109,13 @@ def test_a_page_renews_itself_and_loses_no_form(seen: Running, browser: Browser)
     browser.evaluate(ALIVE)
     wait_until("the page is renewed", lambda: "Updating" in browser.evaluate(TEXT))
     assert "/look/" in browser.evaluate("document.activeElement.href"), "where somebody was"
+    # A refusal stays.
+    browser.open(f"{seen.url}/offering/{offering.uuid}")
+    browser.evaluate("document.querySelector('main form').submit()")
+    wait_until("it is refused", lambda: "say why" in browser.evaluate(TEXT))
+    browser.evaluate(f"{ALIVE}; fetch('/audit').then(() => document.title = 'asked')")
+    wait_until("a later answer is here", lambda: browser.evaluate("document.title") == "asked")
+    assert "say why" in browser.evaluate(TEXT)
     # What is being written stays.
     browser.open(f"{seen.url}/offering/{offering.uuid}")
     browser.evaluate("document.querySelector('[name=reason]').focus()")
