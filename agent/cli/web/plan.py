@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""A held plan with all its actions, and what an operator decides about it by the same functions as the commands'."""
+"""A held plan with its actions by account, and what an operator decides about it by the functions of the commands."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from tornado.web import HTTPError
 from agent.cli import approve, full_passes
 from agent.cli.audit import AuditLine, in_words
 from agent.cli.web.acts import Act
+from agent.cli.web.listing import PER_PAGE, ListHandler, Listing
+from agent.core.account_names import fold
 from agent.run.diagnosis import picture
 from agent.run.diagnosis.picture import WaitingPlan
 from agent.state import journal
@@ -24,8 +26,8 @@ LINES_OF_PLAN = 20
 FORGOTTEN = "this plan is not held any more: nothing wants it, or it is done"
 
 
-class Plan(Act):
-    """A held plan with all its actions; and its approval, what revokes it, and that a person leaves it."""
+class Plan(Act, ListHandler):
+    """A held plan with its actions; and its approval, what revokes it, and that a person leaves it."""
 
     async def _plan(self, plan_id: str) -> WaitingPlan:
         settings = self.console.settings
@@ -36,16 +38,24 @@ class Plan(Act):
         return found
 
     async def get(self, plan_id: str) -> None:
-        found = await self._plan(plan_id)
-        said = await self.console.do(lambda: self._said(found))
-        self.show(
-            "console_plan",
-            each=found,
-            marks=" ".join(found.plan.marks),
-            groups=grouped(found.plan),
-            kinds=Counter(map(kind_of, found.plan.lines)),
-            said=said,
-        )
+        listing, found = self.listing(), await self._plan(plan_id)
+        content = await self.console.do(lambda: self._content(found, listing))
+        self.show("console_plan", each=found, listing=listing, per_page=PER_PAGE, **content)
+
+    def _content(self, found: WaitingPlan, listing: Listing) -> dict[str, object]:
+        name = fold(listing.text)
+        groups = [
+            (account, people)
+            for account, people in grouped(found.plan)
+            if name in account or any(name in person for person in people)
+        ]
+        return {
+            "marks": " ".join(found.plan.marks),
+            "groups": groups[listing.first : listing.first + PER_PAGE],
+            "total": len(groups),
+            "kinds": Counter(map(kind_of, found.plan.lines)),
+            "said": self._said(found),
+        }
 
     def _said(self, found: WaitingPlan) -> list[AuditLine]:
         """Return what people have done about the plan, newest first."""
@@ -73,13 +83,13 @@ class Plan(Act):
         self.done(f"/plan/{plan_id}")
 
 
-def grouped(plan: HeldRow) -> Mapping[str, Mapping[str, list[str]]]:
+def grouped(plan: HeldRow) -> list[tuple[str, Mapping[str, list[str]]]]:
     """Return the lines of a plan by account, then by person; empty for what is about neither."""
     groups: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
     for key, line in plan.lines.items():
         account, person = subject_of(key)
         groups[account][person].append(line)
-    return {account: dict(sorted(people.items())) for account, people in sorted(groups.items())}
+    return [(account, dict(sorted(people.items()))) for account, people in sorted(groups.items())]
 
 
 ROUTES = [("/plan/([0-9a-f]{64})", Plan)]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""5,000 allocations of 20,000 people, and a journal of several files: bytes of each page, and how often it reads."""
+"""5,000 allocations of 20,000 people, a plan about all, and a journal of three files: bytes and reads of each page."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from agent.core.overview import SeenAllocation, SeenPerson, search_text
 from agent.run.service import configuration
 from agent.run.usage import stored
 from agent.state import journal
+from agent.state.held_plans import HeldPlans, HeldRow
 from agent.state.hints import SEEN_ALLOCATIONS, SEEN_PEOPLE, USAGES
 from agent.state.store import Db
 from rig.site import configuration as site_configuration
@@ -29,8 +30,9 @@ from tests.agent.cli.web.running import PASSWORD, Running, serving
 ALLOCATIONS, PEOPLE, MEMBERS = 5000, 20_000, 8
 LINES = 40_000
 MEGABYTE = 10**6
-# Of any page, with three modes of one offering; how many allocations there are changes nothing.
-QUERIES_AT_MOST = 20
+PLAN = "f" * 64
+# Of any page, with three modes of one offering and a held plan; how many allocations there are changes nothing.
+QUERIES_AT_MOST = 24
 
 
 def uuid(kind: str, number: int) -> str:
@@ -63,6 +65,18 @@ def person(number: int) -> SeenPerson:
     return SeenPerson(search, uuid("e", number), username(number), f"Ann {number}", "", "OK")
 
 
+def plan() -> HeldRow:
+    kinds = ("RemoveMember", "SetLimits", "BlockAccount", "DeleteUser", "DeleteAccount")
+    lines = {
+        json.dumps(
+            [kind, {"account": f"a_alloc_{number}", "user": username(number)}]
+        ): f"{kind} a_alloc_{number}"
+        for number in range(ALLOCATIONS)
+        for kind in kinds
+    }
+    return HeldRow(PLAN, "all accounts", "5000 accounts would be deleted at once", "cluster", lines)
+
+
 @pytest.fixture(scope="module")
 def console(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     folder = tmp_path_factory.mktemp("site")
@@ -75,6 +89,7 @@ def console(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     where = (settings.state_dir, offering.uuid)
     SEEN_ALLOCATIONS.put(*where, {uuid("a", number): allocation(number) for number in range(ALLOCATIONS)})
     SEEN_PEOPLE.put(*where, {username(number): person(number) for number in range(PEOPLE)})
+    HeldPlans(settings.state_dir, offering, "membership_sync").hold(plan())
     USAGES.put(*where, {"": stored.as_json(view(many(ALLOCATIONS, 12)))})
     journal.note(settings.state_dir, offering, "the first line", by="ann")
     (folder_of_journal,) = settings.state_dir.glob("journal")
@@ -115,6 +130,8 @@ def session(console: Running) -> requests.Session:
 
 PATHS = (
     "/",
+    f"/plan/{PLAN}",
+    f"/plan/{PLAN}?q=a_alloc_4999",
     "/allocations",
     "/allocations?q=allocation+499",
     "/allocations?page=90",

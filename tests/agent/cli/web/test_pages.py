@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from http import HTTPStatus
 
 import pytest
@@ -35,6 +36,10 @@ def test_an_allocation_and_a_person_as_a_pass_saw_them(seen: Running) -> None:
     (one,) = overview.find(console.settings.state_dir, SEEN_ALLOCATIONS, [offering.uuid], "ONE").rows
     page = viewer.get(f"{console.url}/allocation/{offering.uuid}/{one.key}").text
     assert "delete account a_one" in page, "the held plan about it"
+    other = replace(one.value, account="a_on")
+    SEEN_ALLOCATIONS.put(console.settings.state_dir, offering.uuid, {"0123456789abcdef" * 2: other})
+    page_of_other = viewer.get(f"{console.url}/allocation/{offering.uuid}/{'0123456789abcdef' * 2}").text
+    assert "delete account" not in page_of_other, "a plan about a longer name"
     assert "made account a_one" in page or "create account a_one" in page, "what happened to it"
     people = overview.find(console.settings.state_dir, SEEN_PEOPLE, [offering.uuid]).rows
     assert people
@@ -68,11 +73,19 @@ def test_a_pause_has_a_reason_an_end_and_a_name(console: Running, command: Comma
     assert console.send(operator, path, act="resume", reason="done").status_code == HTTPStatus.OK
     again = console.send(operator, path, act="resume", shown="by ann")
     assert again.status_code == HTTPStatus.CONFLICT and "is not paused any more" in again.text
+    # Texts of other processes, and what they hold that a form does not send as it is.
+    pauses.pause(state_dir, offering, by="root", reason="100 % of\nthe\tfans\u202e ")
+    late = console.send(operator, path, act="resume", shown="by ann")
+    assert late.status_code == HTTPStatus.CONFLICT and "(100 % of the fans\\u202e )" in late.text
+    assert console.send(operator, path, act="resume").status_code == HTTPStatus.OK
     journal = command("audit", "-c", console.config).out
     assert "paused the offering until" in journal and "[operator ann (console)]" in journal
     assert "resumed the offering (done)" in journal
     page = viewer.get(f"{console.url}/audit?q=ann+RESUMED").text
     assert "resumed the offering (done)" in page and "paused the offering until" not in page
+    for until in ("0001-01-01T00:00:00+23:00", "then"):
+        page = viewer.get(f"{console.url}/audit", params={"until": until})
+        assert page.status_code == HTTPStatus.OK
 
 
 def test_a_plan_is_left_and_an_approval_revoked(console: Running) -> None:
@@ -94,6 +107,25 @@ def test_a_plan_is_left_and_an_approval_revoked(console: Running) -> None:
     assert "revoked the approval" in operator.get(console.plan_url).text
     again = console.send(operator, console.plan_path, act="revoke")
     assert again.status_code == HTTPStatus.CONFLICT and "is not approved any more" in again.text
+
+
+def test_a_long_plan_is_searched_and_paged_and_approved_whole(console: Running) -> None:
+    operator, plan = console.log_in("ann"), console.found.plan
+    lines = {
+        f'["RemoveMember", {{"account": "a_{n:04}", "user": "u{n:04}"}}]': f"remove u{n:04} from a_{n:04}"
+        for n in range(5000)
+    }
+    console.found.held.hold(replace(plan, lines=lines))
+    first = operator.get(console.plan_url).text
+    assert "5000 actions" in first
+    assert "from a_0049" in first and "from a_0050" not in first and len(first) < 10**6
+    assert "from a_0050" in operator.get(f"{console.plan_url}?page=2").text
+    for text in ("A_4999", "u4999"):
+        found = operator.get(f"{console.plan_url}?q={text}").text
+        assert "from a_4999" in found and "from a_0000" not in found
+    assert console.approve(operator).status_code == HTTPStatus.OK
+    (approval,) = console.found.held.approvals.open()
+    assert len(approval.keys) == len(lines)
 
 
 def test_an_order_is_tried_again_as_it_was_seen(console: Running, command: Command) -> None:
