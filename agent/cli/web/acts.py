@@ -10,6 +10,7 @@ from tornado.web import HTTPError
 from agent.cli.web.handler import Handler
 from agent.cli.web.roles import Role
 from agent.config.model import Offering
+from agent.core.printable import printable
 
 LONGEST_REASON = 500
 
@@ -29,6 +30,10 @@ class Act(Handler):
         if not found:
             raise HTTPError(HTTPStatus.BAD_REQUEST, "say why: the journal has it beside your name")
         return found
+
+    def has_shown(self, now: str) -> bool:
+        """Return whether the page said this, as pages and forms write it: printable, and without blanks at its ends."""
+        return printable(now).strip() == self.get_body_argument("shown", "")
 
     def offering(self, offering_uuid: str) -> Offering:
         """Return an offering of the configuration. Raises HTTPError."""

@@ -43,10 +43,9 @@ class Audit(ListHandler):
 
 def _moment(text: str) -> datetime | None:
     try:
-        found = datetime.fromisoformat(text)
-    except ValueError:
+        return datetime.fromisoformat(text).astimezone(UTC)
+    except (ValueError, OverflowError):
         return None
-    return found if found.tzinfo else None
 
 
 ROUTES = [("/audit", Audit)]

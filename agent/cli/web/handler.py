@@ -262,7 +262,7 @@ class Handler(RequestHandler):
                 HTTPStatus.CONFLICT if isinstance(error, PlanChanged) else HTTPStatus.SERVICE_UNAVAILABLE
             )
         elif isinstance(error, HTTPError) and error.log_message:
-            said = error.log_message
+            said = error.log_message % error.args
         self.show("console_refused", said=said)
 
     def log_exception(self, typ: Any, value: Any, tb: Any) -> None:

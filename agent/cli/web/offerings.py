@@ -26,7 +26,7 @@ class Offering(Act):
 
     async def post(self, offering_uuid: str) -> None:
         by, offering, settings = self.operator(), self.offering(offering_uuid), self.console.settings
-        act, reason, shown = self.get_body_argument("act"), self.reason(), self.get_body_argument("shown", "")
+        act, reason = self.get_body_argument("act"), self.reason()
         if act in STARTED:
             await self.console.act(lambda: self._start(Mode(act), offering_uuid, by, reason))
             self.done(f"/offering/{offering_uuid}")
@@ -36,7 +36,7 @@ class Offering(Act):
             raise HTTPError(HTTPStatus.BAD_REQUEST, "there is no such act")
 
         def work() -> None:
-            if (now := pauses.pause_note(settings.state_dir, offering)) != shown:
+            if not self.has_shown(now := pauses.pause_note(settings.state_dir, offering)):
                 changed = f"is paused {now}" if now else "is not paused any more"
                 raise HTTPError(
                     HTTPStatus.CONFLICT, f"{offering.name} {changed}: nothing is changed, look again"

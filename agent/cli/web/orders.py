@@ -29,11 +29,10 @@ class Orders(Act):
     async def post(self) -> None:
         by, reason = self.operator(), self.reason()
         offering, order = self.offering(self.get_body_argument("offering")), self.get_body_argument("order")
-        shown = self.get_body_argument("shown")
-        await self.console.act(lambda: self._retry(offering, order, shown, by=by, reason=reason))
+        await self.console.act(lambda: self._retry(offering, order, by=by, reason=reason))
         self.done("/orders")
 
-    def _retry(self, offering: Offering, uuid: str, shown: str, *, by: str, reason: str) -> None:
+    def _retry(self, offering: Offering, uuid: str, *, by: str, reason: str) -> None:
         """Queue a pass over the orders of the offering, of which this is one, as a pass does them all. Raises
         HTTPError where the order is not as the person has seen it.
         """
@@ -42,7 +41,7 @@ class Orders(Act):
         order = next((each for each in found.stuck if each.uuid == uuid), None)
         if order is None:
             raise HTTPError(HTTPStatus.CONFLICT, "this order does not wait any more: it is done, or gone")
-        if (now := _mark(order)) != shown:
+        if not self.has_shown(now := _mark(order)):
             raise HTTPError(HTTPStatus.CONFLICT, f"a pass has tried it meanwhile, and now it is: {now}")
         full_passes.start(settings, offering, {Mode.ORDER_PROCESS})
         text = f"asked for another try of {order.type} order {order.uuid} ({reason})"
