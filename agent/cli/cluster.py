@@ -64,7 +64,8 @@ def _parts(settings: Settings, folder: Path, *, is_embedded: bool) -> list[Part]
     found.append(Part("beat", [*celery, "beat"], variables, STOP_S))
     if any(services.wanted_types(offering) for offering in settings.offerings):
         found.append(Part("bridge", [sys.executable, *COMMAND, "bridge"], variables, STOP_S))
-    if settings.console.oidc or passwords.read(settings.state_dir / passwords.NAME):
+    # What is wrong with the file the console says: it keeps no worker from running.
+    if settings.console.oidc or os.path.exists(settings.state_dir / passwords.NAME):
         found.append(Part("console", [sys.executable, *COMMAND, "console"], variables, STOP_S))
     else:
         _say("cluster", "no console: nobody can log in before `console passwd NAME --role operator`")

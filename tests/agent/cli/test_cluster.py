@@ -13,10 +13,13 @@ from pathlib import Path
 
 import pytest
 
+from agent.cli import cluster
 from agent.cli.cluster import WORKER_STOP_S
+from agent.cli.settings import load_settings
 from agent.cli.web import passwords
 from agent.cli.web.passwords import new_login
 from agent.cli.web.roles import Role
+from agent.config.model import Settings
 from agent.host import broker_program, supervisor
 from agent.host.children import StopRequest
 from agent.host.supervisor import Part, Supervisor
@@ -70,6 +73,20 @@ def test_a_site_on_one_machine(site: OperatorSite) -> None:
     )
     assert "order_process of offering Test SLURM: 1 done" in cluster.output()
     assert "Warning: " not in cluster.output()
+
+
+def test_a_password_file_that_is_wrong_stops_no_worker(site: OperatorSite, tmp_path: Path) -> None:
+    settings = load_settings(Path(site.configure()))
+    assert "console" not in names_of(settings, tmp_path)
+    path = settings.state_dir / passwords.NAME
+    passwords.write(path, {"ann": new_login("ann", Role.VIEWER, "a long password")})
+    path.chmod(0o644)
+    # It says why it ends, and is started again.
+    assert names_of(settings, tmp_path) >= {"worker", "beat", "console"}
+
+
+def names_of(settings: Settings, folder: Path) -> set[str]:
+    return {each.name for each in cluster._parts(settings, folder, is_embedded=False)}
 
 
 def children_of(pid: int) -> list[int]:
