@@ -66,7 +66,7 @@ class Plan(Act, ListHandler):
         return [in_words(line) for line in lines]
 
     async def post(self, plan_id: str) -> None:
-        by, reason, act = self.operator(), self.reason(), self.get_body_argument("act", "approve")
+        by, reason, act = self.operator(), self.reason(), self.get_body_argument("act")
         found = await self._plan(plan_id)
         settings, shown = self.console.settings, frozenset(self.get_body_argument("shown").split())
 
@@ -76,8 +76,10 @@ class Plan(Act, ListHandler):
                 full_passes.queue(settings, found.held.offering)
             elif act == "revoke":
                 approve.revoke(settings, found.held, plan_id, by=by, reason=reason)
-            else:
+            elif act == "leave":
                 approve.leave(settings, found, by=by, reason=reason)
+            else:
+                raise HTTPError(HTTPStatus.BAD_REQUEST, "there is no such act")
 
         await self.console.act(work)
         self.done(f"/plan/{plan_id}")

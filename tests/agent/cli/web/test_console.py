@@ -38,11 +38,14 @@ def test_what_is_refused(console: Running, command: Command) -> None:
         "missing XSRF": console.approve(operator, _xsrf=""),
         "another's XSRF": console.approve(operator, _xsrf=xsrf(viewer.get(console.url))),
         "no reason": console.approve(operator, reason=" "),
+        "no act": console.approve(operator, act=""),
+        "another act": console.approve(operator, act="delete"),
     }
     for what, answer in refusals.items():
         assert answer.status_code in (HTTPStatus.FORBIDDEN, HTTPStatus.BAD_REQUEST), what
     assert "approved by" not in command("approve", "-c", console.config).out
     journal = command("audit", "-c", console.config).out
+    assert "left plan" not in journal
     assert journal.count("refused a login to the console from 127.0.0.1") == 2 and "bob" not in journal
     # Who is taken out is out, and so is a cookie after the logout.
     passwords.write(console.passwords, {"ann": passwords.read(console.passwords)["ann"]})
