@@ -90,7 +90,7 @@ class Console:
     broker_patience_s: float = BROKER_PATIENCE_S
     # By the digest of what is in the cookie; lost with the process.
     sessions: dict[str, Session] = field(default_factory=dict)
-    # By name and address; names that are not in the file are one.
+    # By name and address; names that are not in the file are a few.
     tries: dict[tuple[str, str], Tries] = field(default_factory=lambda: defaultdict(Tries))
     # The state file, one after the other; hashes, and the broker, which take longer.
     at_work: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "console"))

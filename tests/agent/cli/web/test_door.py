@@ -207,6 +207,12 @@ def test_wrong_passwords_from_one_address_keep_nobody_out_elsewhere(site_setting
     assert sorted(answers) == [HTTPStatus.FORBIDDEN] * 4 + [HTTPStatus.TOO_MANY_REQUESTS] * 2
 
 
+def test_how_slow_an_answer_is_says_not_whether_there_is_such_a_person(console: Running) -> None:
+    for name in ("bob", "carl", "ann"):
+        console.log_in(name, "a wrong password")
+    assert [each.failed for each in console.inside.tries.values()] == [1, 1, 1]
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")
 @pytest.mark.parametrize("address", ["127.0.0.1", "::1"])
 def test_users_of_the_consoles_host_are_told_apart(address: str) -> None:
