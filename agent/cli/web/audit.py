@@ -25,7 +25,7 @@ class Audit(ListHandler):
         query = Query(
             user=fold(others["user"]), account=fold(others["account"]), offerings=offerings, until=until
         )
-        lines, has_more = await self.console.do(
+        lines, has_more = await self.console.search(
             lambda: journal.latest(
                 settings.state_dir, query, listing.text.split(), skipped=listing.first, count=PER_PAGE
             )

@@ -94,6 +94,7 @@ class Console:
     tries: dict[tuple[str, str], Tries] = field(default_factory=lambda: defaultdict(Tries))
     # The state file, one after the other; hashes, and the broker, which take longer.
     at_work: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "console"))
+    at_journal: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "console-journal"))
     at_act: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "console-act"))
     at_login: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "console-login"))
     at_drawing: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "console-drawing"))
@@ -126,6 +127,10 @@ class Console:
                 raise
 
         return await asyncio.get_running_loop().run_in_executor(self.at_work, read)
+
+    async def search(self, work: Callable[[], Result]) -> Result:
+        """Look through all of the journal, which may take seconds: other pages do not wait for it."""
+        return await asyncio.get_running_loop().run_in_executor(self.at_journal, work)
 
     async def act(self, work: Callable[[], Result]) -> Result:
         """Do what a person asked for: pages do not wait for the broker that it may need."""

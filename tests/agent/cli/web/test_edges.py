@@ -5,6 +5,7 @@ slow or many, cookies that are over.
 
 from __future__ import annotations
 
+import os
 import select
 import socket
 import sqlite3
@@ -58,6 +59,25 @@ def test_pages_do_not_wait_for_a_broker_that_hangs(site_settings: Settings, sile
     (answer,) = answers
     assert answer.status_code == HTTPStatus.SERVICE_UNAVAILABLE
     assert f"the broker {url} does not answer" in answer.text
+
+
+def test_pages_do_not_wait_for_a_search_of_the_journal(console: Running) -> None:
+    session, other = console.log_in("ann"), console.log_in("vic")
+    path = console.settings.state_dir / "journal" / "journal.jsonl"
+    path.unlink()
+    # Whoever reads it waits for what is written.
+    os.mkfifo(path)
+    answers: list[int] = []
+    audit = threading.Thread(target=lambda: answers.append(session.get(f"{console.url}/audit").status_code))
+    audit.start()
+    try:
+        # Returns when it is read.
+        with path.open("wb"):
+            assert other.get(f"{console.url}/people", timeout=600).status_code == HTTPStatus.OK
+            assert audit.is_alive()
+    finally:
+        audit.join()
+    assert answers == [HTTPStatus.OK]
 
 
 def test_a_state_file_that_cannot_be_read_is_a_sentence(console: Running) -> None:
