@@ -60,7 +60,7 @@ def find(  # noqa: PLR0913  what a page may ask
     are_only_troubled: bool = False,
 ) -> Found[V]:
     """Return those whose names have all words of a text. Raises StateError where the state cannot be read."""
-    words = [_in_json(word) for word in text.casefold().split()[:WORDS_AT_MOST]]
+    words = [json.dumps(word)[1:-1] for word in text.casefold().split()[:WORDS_AT_MOST]]
     where = f" AND scope IN ({', '.join('?' * len(offering_uuids))})"
     where += f" AND {HAS_WORD}" * len(words) + (f" AND {IS_TROUBLED}" if are_only_troubled else "")
     values = (kind.kind, *offering_uuids, *words)
@@ -103,7 +103,3 @@ def _all_seen(kind: Hints[V], rows: Sequence[Row]) -> list[Seen[V]]:
         for row, value in parsed
         if value is not None
     ]
-
-
-def _in_json(text: str) -> str:
-    return json.dumps(text)[1:-1]

@@ -8,6 +8,7 @@ from http import HTTPStatus
 from tornado.web import HTTPError
 
 from agent.cli.audit import in_words
+from agent.cli.web.handler import Handler
 from agent.cli.web.listing import PER_PAGE, ListHandler
 from agent.config.model import Mode
 from agent.core.account_names import fold
@@ -49,7 +50,7 @@ class Allocations(ListHandler):
         )
 
 
-class Allocation(ListHandler):
+class Allocation(Handler):
     async def get(self, offering_uuid: str, resource_uuid: str) -> None:
         content = await self.console.do(lambda: self._content(offering_uuid, resource_uuid))
         self.show("console_allocation", **content)

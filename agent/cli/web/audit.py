@@ -37,7 +37,6 @@ class Audit(ListHandler):
             lines=words,
             has_more=has_more,
             as_of=stamp(until),
-            others=others,
         )
 
 

@@ -9,6 +9,7 @@ from tornado.web import HTTPError
 
 from agent.cli.audit import in_words
 from agent.cli.web.allocations import EVENTS_SHOWN
+from agent.cli.web.handler import Handler
 from agent.cli.web.listing import PER_PAGE, ListHandler
 from agent.run.diagnosis import picture
 from agent.state import blocked, journal, overview
@@ -30,7 +31,7 @@ class People(ListHandler):
         self.show("console_people", listing=listing, per_page=PER_PAGE, found=found, offerings=names)
 
 
-class Person(ListHandler):
+class Person(Handler):
     async def get(self, offering_uuid: str, key: str) -> None:
         content = await self.console.do(lambda: self._content(offering_uuid, key))
         self.show("console_person", **content)
