@@ -13,7 +13,7 @@ from http import HTTPStatus
 from typing import Any, TypeVar
 from zlib import crc32
 
-from tornado.web import HTTPError
+from tornado.web import Finish, HTTPError
 
 from agent.cli.web import passwords
 from agent.cli.web.caller import local_user
@@ -54,6 +54,8 @@ class Door(Handler):
         """Return what a try of a login brings. Those of one name from one caller come one after the other; one that is
         refused is in the journal, and takes the longer the more there were. Raises LoginRefused.
         """
+        if self.stream.closed():
+            raise Finish  # nobody waits for an answer
         if self.caller.is_local:
             connection = self.stream.socket
             self.caller = await self.console.do_login(lambda: local_user(self.caller, connection))

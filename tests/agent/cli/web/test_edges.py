@@ -152,6 +152,25 @@ def test_who_does_not_read_is_dropped_and_delays_nobody(console: Running) -> Non
         assert console.log_in("vic").get(console.url).status_code == HTTPStatus.OK
 
 
+def test_who_hangs_up_during_a_login_is_no_error(console: Running, caplog: pytest.LogCaptureFixture) -> None:
+    session, go_on = console.session(), threading.Event()
+    form = {"name": "ann", "password": "wrong", "_xsrf": xsrf(session.get(f"{console.url}/login"))}
+    prepared = session.prepare_request(requests.Request("POST", f"{console.url}/login", data=form))
+    headers = "".join(f"{name}: {value}\r\n" for name, value in prepared.headers.items())
+    console.inside.at_work.submit(go_on.wait)
+    try:
+        with socket.create_connection(("127.0.0.1", int(console.url.rpartition(":")[2]))) as gone:
+            gone.sendall(f"POST /login HTTP/1.1\r\nHost: head1\r\n{headers}\r\n{prepared.body!s}".encode())
+        # What comes later is seen later.
+        requests.get(f"{console.url}/login", timeout=600)
+    finally:
+        go_on.set()
+    console.inside.at_work.submit(int).result()
+    requests.get(f"{console.url}/login", timeout=600)
+    assert "Uncaught exception" not in caplog.text
+    assert not console.inside.tries, "nobody waits for an answer"
+
+
 def test_cookies_that_are_over_are_nobodys(console: Running, site_settings: Settings) -> None:
     def is_out(session: requests.Session) -> bool:
         return session.get(console.url).url == f"{console.url}/login"
