@@ -297,15 +297,18 @@ class _Batch:
                 self._client.write("DELETE", f"slurmdb/account/{action.account}")
 
     def _forget_users(self, users: Set[str]) -> None:
-        """Delete the records of users who have no association left on any cluster, as sacctmgr does. Raises
-        BackendError.
+        """Delete the records of users who have no association left on any cluster, as sacctmgr does; but keep those
+        whose AdminLevel is not known to be none: it was given by hand. Raises BackendError.
         """
         for some in portioned([sorted(users)], NAMES_PER_READ):
             document = self._client.read(ASSOCIATIONS, [("user", ",".join(some))])
             left = {fold(str(row.get("user"))) for row in items(document, "associations")}
-            for user in some:
-                if fold(user) not in left:
-                    self._client.write("DELETE", f"slurmdb/user/{quote(user)}")
+            for record in (f"slurmdb/user/{quote(user)}" for user in some if fold(user) not in left):
+                levels = [
+                    each.get("administrator_level") for each in items(self._client.read(record), "users")
+                ]
+                if levels == [["None"]]:
+                    self._client.write("DELETE", record)
 
     def _note_done(self, request: Request) -> None:
         kept = {key: row for key, row in self.rows.by_key.items() if key not in request.gone}

@@ -26,6 +26,7 @@ def members(real_slurmrestd: Slurmrestd, tmp_path: Path) -> Iterator[Any]:
     ask("sacctmgr", "-i", "add", "cluster", f"name={ELSEWHERE}")
     ask("sacctmgr", "-i", "add", "account", "name=u_other", f"cluster={ELSEWHERE}")
     ask("sacctmgr", "-i", "add", "user", "name=far", "account=u_other", f"cluster={ELSEWHERE}")
+    ask("sacctmgr", "-i", "add", "user", "name=staff", "account=root", "cluster=test", "adminlevel=Operator")
     backend = by_rest(real_slurmrestd.access, tmp_path)()
     made = [
         *(CreateAccount(account=name, parent="root") for name in ("u_one", "u_two")),
@@ -43,17 +44,28 @@ def test_who_has_no_association_left_has_no_record(real_slurmrestd: Slurmrestd, 
         shown = real_slurmrestd.cluster.ask("sacctmgr", "-nP", "show", "user", "format=user")
         return set(shown.split()) - {"root"}
 
-    assert users() == {ODD, "last", "again", "both", "far"}
+    assert users() == {ODD, "last", "again", "both", "far", "staff"}
     leaving = [
         RemoveMember(account="u_one", user=user, is_default=user != "both")
         for user in (ODD, "last", "again", "both", "far")
     ]
     assert [outcome.error for outcome in members.apply(leaving)] == [None] * len(leaving)
-    assert users() == {"both", "far"}
+    assert users() == {"both", "far", "staff"}
     far = real_slurmrestd.cluster.ask(
         "sacctmgr", "-nP", "show", "assoc", "user=far", "format=cluster,account"
     )
     assert far == f"{ELSEWHERE}|u_other\n"
     (joined,) = members.apply([AddMember(account="u_two", user="again", default_account="u_two")])
     assert joined.done
-    assert users() == {"again", "both", "far"}
+    assert users() == {"again", "both", "far", "staff"}
+
+
+def test_a_record_with_an_admin_level_stays(real_slurmrestd: Slurmrestd, members: Any) -> None:
+    leaving = [
+        RemoveMember(account=name, user=user, is_default=True)
+        for name, user in (("root", "staff"), ("u_one", "last"))
+    ]
+    assert [outcome.error for outcome in members.apply(leaving)] == [None, None]
+    shown = real_slurmrestd.cluster.ask("sacctmgr", "-nP", "show", "user", "format=user,adminlevel")
+    assert "staff|Operator" in shown.split()
+    assert "last|None" not in shown.split()
