@@ -11,7 +11,7 @@ import click
 
 from agent.cli import full_passes
 from agent.cli.moments import age
-from agent.cli.options import number, print_json, read_settings
+from agent.cli.options import number, one_meant, print_json, read_settings
 from agent.cli.output import echo
 from agent.config.model import Mode, Settings
 from agent.core.errors import SiteAgentError, StateError
@@ -55,12 +55,10 @@ def command(
     if plan_id is None:
         _print(waiting, LINES_SHOWN if not all_lines else None, as_json=as_json)
         return 0
-    meant = [each for each in waiting if plan_id and each.plan.id.startswith(plan_id)]
-    if len(meant) != 1:
-        problem = "is not held" if not meant else "could be several plans: give more letters"
-        ids = [each.plan.id if meant else each.plan.short_id for each in meant or waiting]
-        raise SiteAgentError(f"plan {plan_id} {problem}; held are: {', '.join(sorted(ids)) or 'none'}")
-    (found,) = meant
+    found = one_meant(plan_id, waiting, lambda each: each.plan.id, what="plans")
+    if found is None:
+        known = ", ".join(sorted(each.plan.short_id for each in waiting)) or "none"
+        raise SiteAgentError(f"plan {plan_id} is not held; held are: {known}")
     if all_lines:
         _print([found], None, as_json=as_json)
         return 0
@@ -124,15 +122,17 @@ def _print(waiting: list[WaitingPlan], most: int | None, *, as_json: bool) -> No
 
 
 def _revoke(settings: Settings, plan_id: str) -> int:
-    for held in held_plans.all_held(settings.state_dir, settings.offerings):
-        for approval in held.approvals.open():
-            if plan_id and approval.plan.startswith(plan_id):
-                revoke(settings, held, approval.plan, by=journal.operator())
-                echo(
-                    f"plan {approval.plan[:SHORT_ID]} is not approved any more; what was begun is not undone"
-                )
-                return 0
-    raise SiteAgentError(f"plan {plan_id} is not approved")
+    approved = {
+        approval.plan: held
+        for held in held_plans.all_held(settings.state_dir, settings.offerings)
+        for approval in held.approvals.open()
+    }
+    meant = one_meant(plan_id, approved, str, what="approved plans")
+    if meant is None:
+        raise SiteAgentError(f"plan {plan_id} is not approved")
+    revoke(settings, approved[meant], meant, by=journal.operator())
+    echo(f"plan {meant[:SHORT_ID]} is not approved any more; what was begun is not undone")
+    return 0
 
 
 def revoke(settings: Settings, held: HeldPlans, plan_id: str, *, by: str, reason: str = "") -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from agent.state.store import reading, writing
 from tests.agent.cli.conftest import Command
 from tests.agent.cli.operator_site import UNKNOWN, Ended, OperatorSite
 from tests.agent.state.obstacles import block
@@ -51,6 +52,25 @@ def test_an_approval_can_be_taken_back(command: Command, waiting: tuple[str, str
     assert command(*RUN, "--json", "-c", config).document()["orders"] == {"waiting": 2}
     again = command("approve", plan, "--revoke", "-c", config)
     assert (again.code, again.err) == (1, f"error: plan {plan} is not approved\n")
+
+
+def test_no_approval_is_taken_back_by_the_beginning_of_two(
+    command: Command, waiting: tuple[str, str]
+) -> None:
+    config, plan = waiting
+    command("approve", plan, "-c", config)
+    other = f"{plan[:6]}{'1' if plan[6] == '0' else '0'}{plan[7:]}"
+    state = Path(config).parent / "state"
+    with writing(state) as db:
+        db.run(
+            "INSERT INTO approvals (offering, mode, plan, by, approved, expires, keys, begun, figures) "
+            "SELECT offering, mode, ?, by, approved, expires, keys, begun, figures FROM approvals",
+            other,
+        )
+    said = command("approve", plan[:6], "--revoke", "-c", config)
+    assert (said.code, "could be several approved plans" in said.err) == (2, True)
+    with reading(state) as db:
+        assert {row["plan"] for row in db.rows("SELECT plan FROM approvals")} == {plan, other}
 
 
 @pytest.mark.parametrize(
