@@ -36,9 +36,10 @@ def network_type(folder: Path) -> str:
     except OSError:  # it is not there yet
         found = type_of(Path(os.path.realpath(folder)), mounts)
     else:
-        if device not in _seen(mounts):
-            _seen(mounts)[device] = type_of(Path(os.path.realpath(folder)), mounts)
-        found = _seen(mounts)[device]
+        seen = _seen(mounts)  # kept here: another thread may see other mounts meanwhile
+        if device not in seen:
+            seen[device] = type_of(Path(os.path.realpath(folder)), mounts)
+        found = seen[device]
     return found if found in NETWORK or NETWORK_FUSE.fullmatch(found) else ""
 
 
