@@ -108,7 +108,7 @@ class Loader:
         if self._refused or self._runner.prefixed or not cluster or not self._owns_folder():
             return []
         files = list(load_file.files(actions, cluster, self._groups_at_once))
-        if found := self._sooner(files):
+        if self._sooner(files[:1]) and (found := self._sooner(files)):
             return found
         of_users = [file for file in files if file.kind == LOAD_USERS]
         return self._sooner(of_users) if _is_apart(of_users, files) else []

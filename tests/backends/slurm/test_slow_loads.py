@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
+from agent.core.actions import ClusterAction
 from agent.core.model import Snapshot
 from backends.base import HintsOfThisProcess
 from backends.lock import WriteLock
@@ -17,7 +19,7 @@ from backends.slurm.costs import LOAD_USERS, UNIT, Costs
 from backends.slurm.jobs import Jobs
 from backends.slurm.load_file import ACCOUNTS_PER_FILE, QUESTION
 from backends.slurm.programs import Programs
-from tests.backends.slurm.wanted import join
+from tests.backends.slurm.wanted import account, join
 
 # A load reads the whole tree first, which the costs know nothing of.
 SACCTMGR = """#!/bin/sh
@@ -30,23 +32,35 @@ case "$*" in *" load "*) sleep {reading_s}; printf '{question}'; read -r answer 
 def test_what_is_left_after_a_slow_load_goes_by_single_commands_where_they_are_sooner(
     tmp_path: Path, reading_s: int, loads: int
 ) -> None:
-    program = tmp_path / "sacctmgr"
-    program.write_text(SACCTMGR.format(folder=tmp_path, reading_s=reading_s, question=QUESTION))
-    program.chmod(0o755)
     learnt = HintsOfThisProcess[float]()
     # The members of a file take 2.5 s by single commands, and are thought to take a moment by a load.
     learnt |= {LOAD_USERS: 0.01, LOAD_USERS + UNIT: 1e-4, "add user": 0.01, f"add user{UNIT}": 0.01}
-    costs, programs, runner = Costs(lambda: 0, learnt), Programs(str(tmp_path)), Runner()
+    joins = [join(f"a{n}", f"u{n}", present_default="") for n in range(2 * ACCOUNTS_PER_FILE)]
+    assert loads_of(joins, Costs(lambda: 0, learnt), tmp_path, reading_s) == loads
+
+
+def test_members_are_loaded_beside_a_new_account_that_is_made_sooner_by_single_commands(
+    tmp_path: Path,
+) -> None:
+    joins = [join(f"a{n}", f"u{n}_{m}", present_default="") for n in range(60) for m in range(5)]
+    new = [account("new"), join("new", "stranger", present_default="")]
+    assert loads_of([*new, *joins], Costs(lambda: 5000, HintsOfThisProcess()), tmp_path) == 1
+
+
+def loads_of(actions: Sequence[ClusterAction], costs: Costs, folder: Path, reading_s: int = 0) -> int:
+    """Carry the actions out, and return how many files were loaded."""
+    program = folder / "sacctmgr"
+    program.write_text(SACCTMGR.format(folder=folder, reading_s=reading_s, question=QUESTION))
+    program.chmod(0o755)
+    programs, runner = Programs(str(folder)), Runner()
     writer = Writer(
         runner,
         CommandBuilder("c1"),
-        WriteLock(tmp_path / "state", "c1"),
+        WriteLock(folder / "state", "c1"),
         programs=programs,
         tree=lambda: Snapshot("c1"),
         jobs=Jobs(runner, programs, "c1"),
         costs=costs,
     )
-    joins = [join(f"a{n}", f"u{n}", present_default="") for n in range(2 * ACCOUNTS_PER_FILE)]
-    assert [outcome.error for outcome in writer.apply(joins, "c1")] == [None] * len(joins)
-    log = (tmp_path / "log").read_text().splitlines()
-    assert sum(" load " in line for line in log) == loads
+    assert [outcome.error for outcome in writer.apply(actions, "c1")] == [None] * len(actions)
+    return sum(" load " in line for line in (folder / "log").read_text().splitlines())
