@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import os
+import stat
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence, Set
 from contextlib import suppress
@@ -37,6 +38,7 @@ MUCH_LONGER = 1.5
 LONGEST_S = 120.0
 # For so long a load may write at most: slurmdbd ends when something else, such as slurmctld, waits for 50 s.
 LONGEST_WRITING_S = 20.0
+OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
 class Loader:
@@ -56,7 +58,7 @@ class Loader:
         self._programs = programs
         self._costs = costs
         self._refused = False
-        # Next to the lock's file, and under its name: who holds the lock owns every file that is left there.
+        # Next to the lock's file it has its name: who holds the lock owns every file that is left there.
         self._prefix = f"{lock.path.stem}-load-"
 
     def load(self, actions: Sequence[ClusterAction], cluster: str) -> Iterator[Outcome]:
@@ -67,10 +69,11 @@ class Loader:
         if not chosen:
             return
         with self._lock:
-            # Files of a worker that was killed: the command that read them held the lock, so it has ended.
-            for left in self._lock.path.parent.glob(f"{self._prefix}*"):
-                with suppress(OSError):
-                    left.unlink()
+            if self._folder() == (own := self._lock.path.parent):
+                # Files of a worker that was killed: the command that read them held the lock, so it has ended.
+                for left in own.glob(f"{self._prefix}*"):
+                    with suppress(OSError):
+                        left.unlink()
             for file in load_file.files(chosen, cluster, self._groups_at_once):
                 if not self._sooner([file]):
                     return
@@ -105,7 +108,7 @@ class Loader:
         order waits for it and would wait for single commands much longer. Where new accounts are not worth a load,
         people who join others still may be.
         """
-        if self._refused or self._runner.prefixed or not cluster or not self._owns_folder():
+        if self._refused or self._runner.prefixed or not cluster or not self._folder():
             return []
         files = list(load_file.files(actions, cluster, self._groups_at_once))
         if self._sooner(files[:1]) and (found := self._sooner(files)):
@@ -133,24 +136,30 @@ class Loader:
         loaded = frozenset(action for file in files for action in file.actions)
         return loaded, sum(self._costs.seconds(file.kind, file.groups) for file in files)
 
-    def _owns_folder(self) -> bool:
-        """Return whether only root and this process' user can put another file in place of ours."""
-        try:
-            return files.owner_of(self._lock.path.parent).uid in (0, os.geteuid())
-        except OSError:
-            return False
+    def _folder(self) -> Path | None:
+        """Return where only root and this process' user can put another file in place of ours: the lock's folder, else
+        that of temporary files, as where `state_dir` is another user's.
+        """
+        with suppress(OSError):
+            if files.owner_of(self._lock.path.parent).uid in (0, os.geteuid()):
+                return self._lock.path.parent
+            folder = Path(tempfile.gettempdir())
+            mode = folder.stat().st_mode
+            if files.owner_of(folder).uid == 0 and (mode & stat.S_ISVTX or not mode & OTHERS_WRITE):
+                return folder
+        return None
 
     def _written(self, text: str) -> Path | None:
         """Write a file that only we can read. Return None where it fails: the disk is full, the folder is gone."""
-        path = None
+        folder, path = self._folder(), None
         try:
             with tempfile.NamedTemporaryFile(
-                "w", dir=self._lock.path.parent, prefix=self._prefix, encoding="utf-8", delete=False
+                "w", dir=folder, prefix=self._prefix, encoding="utf-8", delete=False
             ) as stream:
                 path = Path(stream.name)
                 stream.write(text)
         except OSError as error:
-            log.warning("no file to load can be written in state_dir: %s; going by single commands", error)
+            log.warning("no file to load can be written in %s: %s; going by single commands", folder, error)
             if path is not None:
                 path.unlink(missing_ok=True)
             return None

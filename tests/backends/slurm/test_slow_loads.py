@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -45,6 +46,17 @@ def test_members_are_loaded_beside_a_new_account_that_is_made_sooner_by_single_c
     joins = [join(f"a{n}", f"u{n}_{m}", present_default="") for n in range(60) for m in range(5)]
     new = [account("new"), join("new", "stranger", present_default="")]
     assert loads_of([*new, *joins], Costs(lambda: 5000, HintsOfThisProcess()), tmp_path) == 1
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may work in a folder of another user")
+def test_where_the_state_is_another_users_a_file_is_loaded_that_this_one_cannot_change(
+    tmp_path: Path,
+) -> None:
+    """As where the console's user owns it."""
+    (tmp_path / "state").mkdir()
+    os.chown(tmp_path / "state", 12345, 12345)
+    joins = [join("a", f"u{n}", present_default="") for n in range(5)] + [account("a")]
+    assert loads_of(joins, Costs(lambda: 0, HintsOfThisProcess()), tmp_path) == 1
 
 
 def loads_of(actions: Sequence[ClusterAction], costs: Costs, folder: Path, reading_s: int = 0) -> int:
