@@ -18,7 +18,9 @@ PROBLEM_LETTERS = 500
 
 
 def write(work: Work[PlannedSync], seen: Snapshot | None, errors: Mapping[str, SiteAgentError]) -> None:
-    """Write down what differs from what earlier passes saw. Where the cluster could not be read again, nothing."""
+    """Write down what differs from what earlier passes saw: of people, after a partial pass, those of its allocations.
+    Where the cluster could not be read again, nothing.
+    """
     if seen is None:
         return
     site, plan = work.site, work.plan
@@ -29,7 +31,9 @@ def write(work: Work[PlannedSync], seen: Snapshot | None, errors: Mapping[str, S
     in_progress = {each.uuid: _of_resource(each, each.backend_id) for each in waldur.in_progress}
     where = (site.state_dir, site.offering.uuid)
     SEEN_ALLOCATIONS.replace(*where, {**in_progress, **allocations}, are_all=is_whole)
-    SEEN_PEOPLE.replace(*where, dict(map(_person, waldur.users)), are_all=is_whole)
+    named = {name for each in allocations.values() for name in (*each.members, *each.missing)}
+    users = [each for each in waldur.users if plan.is_whole or fold(each.cluster_name) in named]
+    SEEN_PEOPLE.replace(*where, dict(map(_person, users)), are_all=is_whole)
 
 
 def _allocation(plan: ResourcePlan, seen: Snapshot, errors: Mapping[str, SiteAgentError]) -> SeenAllocation:

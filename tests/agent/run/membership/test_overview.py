@@ -40,3 +40,17 @@ def test_what_has_ended_leaves_the_list_with_a_whole_pass(world: World) -> None:
     assert set(seen(world)) == {"a_one", "a_two"}
     world.sync()
     assert set(seen(world)) == {"a_two"}
+
+
+def test_a_pass_over_one_allocation_writes_of_nobody_else(world: World) -> None:
+    one, _ = world.allocate_all("one", "two")
+    world.converge()
+    username = min(world.members("a_one"))
+    world.leave(username)
+    world.sync()
+    where = (world.site.state_dir, world.site.offering.uuid)
+    assert SEEN_PEOPLE.put(*where, {}, [username])
+    world.sync(resource=one)
+    assert not overview.people(*where, [username])
+    world.sync()
+    assert overview.people(*where, [username])
