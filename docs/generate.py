@@ -20,7 +20,7 @@ import click
 
 from agent.cli.main import COMMANDS, cli
 from agent.config.keys import table
-from agent.core import errors, plans
+from agent.core import errors
 from agent.core.plans import action_classes
 from agent.observability.metrics import METRICS, Origin
 from backends import base

@@ -62,8 +62,8 @@ class Loader:
         self._prefix = f"{lock.path.stem}-load-"
 
     def load(self, actions: Sequence[ClusterAction], cluster: str) -> Iterator[Outcome]:
-        """Yield outcomes of what was loaded; nothing for actions that are left to single commands. After each file it is
-        asked again whether the next one is sooner than these.
+        """Yield outcomes of what was loaded; nothing for actions that are left to single commands. After each file it
+        is asked again whether the next one is sooner than these.
         """
         chosen = [action for file in self._worthwhile(actions, cluster) for action in file.actions]
         if not chosen:
