@@ -10,6 +10,7 @@ import shutil
 import sqlite3
 import subprocess
 import sys
+import tempfile
 import threading
 from pathlib import Path
 
@@ -252,8 +253,10 @@ def test_the_write_lock_can_be_taken_by_the_owner_after_root(foreign_folder: Pat
     assert owners(foreign_folder) == {(OTHER_USER, OTHER_USER)}
 
 
-def test_root_loads_no_file_that_another_user_could_swap(foreign_folder: Path) -> None:
-    """The file lies next to the lock between two calls of sacctmgr."""
+def test_root_loads_no_file_that_another_user_could_swap(
+    foreign_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The file lies next to the lock between two calls of sacctmgr, else among temporary files."""
     lock = WriteLock(foreign_folder, "slurmdbd")
     with lock:
         pass
@@ -264,4 +267,5 @@ def test_root_loads_no_file_that_another_user_could_swap(foreign_folder: Path) -
         pass
     costs = Costs(lambda: 0, HintsOfThisProcess[float]())
     assert Loader(Runner(), builder, own, Programs(""), costs)._worthwhile(actions, "c1")
+    monkeypatch.setattr(tempfile, "tempdir", str(foreign_folder))
     assert not Loader(Runner(), builder, lock, Programs(""), costs)._worthwhile(actions, "c1")
