@@ -169,6 +169,11 @@ def test_the_demo_without_the_emulator_says_the_line_that_brings_it(installed: P
     assert list(tmp_path.iterdir()) == []
 
 
+def is_reading(pid: int) -> bool:
+    """Return whether a process is in a system call about its input: the number of the call, its first argument, ..."""
+    return Path(f"/proc/{pid}/syscall").read_text().split()[1:2] == ["0x0"]
+
+
 def on_terminal(answers: Mapping[str, str], *words: object) -> tuple[int, str]:
     """Run a command on a terminal of its own, type each answer when its question stands there, and return the exit code
     and all that was seen.
@@ -184,6 +189,8 @@ def on_terminal(answers: Mapping[str, str], *words: object) -> tuple[int, str]:
             for question in [each for each in waiting if each in seen]:
                 if question == "Token":  # what is typed before the echo is off is thrown away
                     wait_until("a hidden question", lambda: not termios.tcgetattr(terminal)[3] & termios.ECHO)
+                else:  # Python sees no Ctrl-C between the question and the read
+                    wait_until("the read of an answer", lambda: is_reading(pid))
                 os.write(terminal, waiting.pop(question).encode())
     os.close(terminal)
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), seen
