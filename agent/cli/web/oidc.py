@@ -34,6 +34,8 @@ ALGORITHMS = ["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES
 CLOCKS_APART_S = 60
 # How long the provider's addresses and keys are kept. A key that is not among them is asked for at once.
 METADATA_S = 600.0
+# So long what was wrong with them is said again, and the provider is not asked.
+UNUSABLE_S = 5.0
 TIMEOUTS = Timeouts(connect_s=5, read_s=10)
 NAME = re.compile(r"[A-Za-z0-9._@+-]{1,64}")
 # Of the cookie that a person has while being at the provider.
@@ -72,6 +74,7 @@ class Provider:
         self._settings = settings
         self.issuer = settings.issuer
         self._kept: tuple[float, Mapping[str, Any], Any] | None = None
+        self._unread: tuple[float, str] = (float("-inf"), "")
 
     @property
     def _redirect_uri(self) -> str:
@@ -184,26 +187,34 @@ class Provider:
 
     def _known(self) -> tuple[Mapping[str, Any], Any]:
         """Return the provider's metadata and its keys. Raises ProviderUnusable."""
+        kept, (failed_s, why) = self._kept, self._unread
+        if kept is None or time.monotonic() - kept[0] > METADATA_S:
+            if time.monotonic() - failed_s < UNUSABLE_S:
+                raise ProviderUnusable(why)
+            try:
+                kept = self._kept = time.monotonic(), *self._read()
+            except ProviderUnusable as error:
+                self._unread = time.monotonic(), str(error)
+                raise
+        return kept[1], kept[2]
+
+    def _read(self) -> tuple[Mapping[str, Any], Any]:
+        """Read the provider's metadata and its keys. Raises ProviderUnusable."""
         from joserfc.errors import JoseError
         from joserfc.jwk import KeySet
 
-        kept = self._kept
-        if kept is None or time.monotonic() - kept[0] > METADATA_S:
-            metadata = self._document(f"{self.issuer.rstrip('/')}/.well-known/openid-configuration")
-            if metadata.get("issuer") != self.issuer:
-                raise self._unusable(
-                    f"it calls itself {metadata.get('issuer')!s:.200}: write that as `issuer`"
-                )
-            for name in ("authorization_endpoint", "token_endpoint", "jwks_uri"):
-                address = metadata.get(name)
-                if not isinstance(address, str) or leads_away(address, "http"):
-                    raise self._unusable(f"it has no {name} with https://")
-            document: Any = self._document(metadata["jwks_uri"])
-            try:
-                kept = self._kept = time.monotonic(), metadata, KeySet.import_key_set(document)
-            except (JoseError, ValueError, KeyError, TypeError) as error:
-                raise self._unusable(f"its keys cannot be read: {error!s:.80}") from error
-        return kept[1], kept[2]
+        metadata = self._document(f"{self.issuer.rstrip('/')}/.well-known/openid-configuration")
+        if metadata.get("issuer") != self.issuer:
+            raise self._unusable(f"it calls itself {metadata.get('issuer')!s:.200}: write that as `issuer`")
+        for name in ("authorization_endpoint", "token_endpoint", "jwks_uri"):
+            address = metadata.get(name)
+            if not isinstance(address, str) or leads_away(address, "http"):
+                raise self._unusable(f"it has no {name} with https://")
+        document: Any = self._document(metadata["jwks_uri"])
+        try:
+            return metadata, KeySet.import_key_set(document)
+        except (JoseError, ValueError, KeyError, TypeError) as error:
+            raise self._unusable(f"its keys cannot be read: {error!s:.80}") from error
 
     def _document(self, url: str) -> Mapping[str, Any]:
         answer = self._ask(url, "GET")

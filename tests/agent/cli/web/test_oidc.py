@@ -224,6 +224,8 @@ def test_a_provider_that_is_not_as_it_should_be_is_named_and_passwords_go_on(
     answer = came_back(console, console.session())
     assert answer.status_code == HTTPStatus.SERVICE_UNAVAILABLE
     assert f"nobody can log in by {provider.issuer} now: " in answer.text and sentence in answer.text
+    assert sentence in came_back(console, console.session()).text
+    assert provider.asked.count("/.well-known/openid-configuration") == 1, "asked again at once"
     assert console.log_in("ann").get(console.url).status_code == HTTPStatus.OK
 
 
