@@ -45,11 +45,15 @@ class Caller:
 
 
 def caller_of(request: HTTPServerRequest, proxies: Collection[IpNetwork]) -> Caller:
-    """Return who sent a request. Behind proxies that are named it is the last other address of X-Forwarded-For."""
+    """Return who sent a request. Behind proxies that are named it is the last other address of X-Forwarded-For. A named
+    one on loopback that sends none is not local: whoever it is for may be anywhere.
+    """
     peer = str(_address(str(request.remote_ip)))
     forwarded = [each.strip() for each in request.headers.get("X-Forwarded-For", "").split(",")]
-    if not _is_named(peer, proxies) or forwarded == [""]:
-        return Caller(peer, request.protocol == "https", ip_address(peer).is_loopback)
+    is_proxy = _is_named(peer, proxies)
+    if not is_proxy or forwarded == [""]:
+        is_local = ip_address(peer).is_loopback and not is_proxy
+        return Caller(peer, request.protocol == "https", is_local)
     address = peer
     for each in reversed(forwarded):
         try:

@@ -124,6 +124,8 @@ def request(peer: str, protocol: str = "http", **headers: str) -> HTTPServerRequ
         (request("198.51.100.1", X_Forwarded_For="127.0.0.1", X_Forwarded_Proto="https"), "198.51.100.1", False),
         (request("198.51.100.1", "https", X_Forwarded_For="127.0.0.1"), "198.51.100.1", True),
         (request("192.0.2.1"), "192.0.2.1", False),
+        # It may be for anybody: a proxy on the console's own host that sends no header.
+        (request("127.0.0.1"), "127.0.0.1", False),
         # As a proxy writes it that listens for both kinds at once.
         (request("192.0.2.1", X_Forwarded_For="::ffff:203.0.113.9, ::ffff:192.0.2.2"), "203.0.113.9", False),
     ],
@@ -173,6 +175,10 @@ def test_behind_a_named_proxy_cookies_are_for_tls_and_the_journal_has_the_browse
         answer = requests.get(f"{console.url}/login", headers=open_way, timeout=600)
         assert answer.status_code == HTTPStatus.FORBIDDEN
         assert "the way from 203.0.113.9 is not encrypted" in answer.text and "password" not in answer.text
+        # It says nothing of its callers.
+        answer = requests.get(f"{console.url}/login", timeout=600)
+        assert answer.status_code == HTTPStatus.FORBIDDEN
+        assert "the way from 127.0.0.1 is not encrypted" in answer.text
 
 
 def test_wrong_passwords_from_one_address_keep_nobody_out_elsewhere(site_settings: Settings) -> None:
