@@ -122,29 +122,34 @@ def _print(waiting: list[WaitingPlan], most: int | None, *, as_json: bool) -> No
 
 
 def _revoke(settings: Settings, plan_id: str) -> int:
-    approved = {
-        approval.plan: held
-        for held in held_plans.all_held(settings.state_dir, settings.offerings)
-        for approval in held.approvals.open()
-    }
-    meant = one_meant(plan_id, approved, str, what="approved plans")
+    meant = one_meant(plan_id, _approved(settings), str, what="approved plans")
     if meant is None:
         raise SiteAgentError(f"plan {plan_id} is not approved")
-    revoke(settings, approved[meant], meant, by=journal.operator())
+    revoke(settings, meant, by=journal.operator())
     echo(f"plan {meant[:SHORT_ID]} is not approved any more; what was begun is not undone")
     return 0
 
 
-def revoke(settings: Settings, held: HeldPlans, plan_id: str, *, by: str, reason: str = "") -> None:
-    """Revoke an approval, and write that into the journal. Raises PlanChanged where there is none any more, and other
-    SiteAgentErrors.
+def _approved(settings: Settings) -> dict[str, HeldPlans]:
+    """Return where each plan that is approved is held, or was. Raises StateError."""
+    return {
+        approval.plan: held
+        for held in held_plans.all_held(settings.state_dir, settings.offerings)
+        for approval in held.approvals.open()
+    }
+
+
+def revoke(settings: Settings, plan_id: str, *, by: str, reason: str = "") -> None:
+    """Revoke an approval, also where no pass plans anything of it now, and write that into the journal. Raises
+    PlanChanged where there is none any more, and other SiteAgentErrors.
     """
     short = plan_id[:SHORT_ID]
     try:
-        was_there = held.approvals.revoke(plan_id)
+        held = _approved(settings).get(plan_id)
+        was_there = held is not None and held.approvals.revoke(plan_id)
     except StateError as error:
         raise SiteAgentError(f"the approval of plan {short} stays: {error}") from error
-    if not was_there:
+    if held is None or not was_there:
         raise PlanChanged(f"plan {short} is not approved any more: it is done, or its approval was revoked")
     text = f"revoked the approval of plan {short}{f' ({reason})' if reason else ''}"
     journal.note(settings.state_dir, held.offering, text, by=by, mode=held.mode)

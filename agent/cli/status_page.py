@@ -101,11 +101,11 @@ def _orders(found: OfferingStatus) -> list[tuple[StuckOrder, str, str]]:
     needs or another order has said is not said again.
     """
     said = _said_by_needs(found)
-    plans = [each.plan.short_id for each in found.held]
     orders = []
     for order in found.stuck:
         cause = cause_of(order.message)
-        plan = next((each for each in plans if each in order.message), "")
+        each = found.plan_of(order)
+        plan = each.plan.short_id if each else ""
         orders.append((order, REPEATED if cause in said else order.message, plan))
         said.add(cause)
     return orders

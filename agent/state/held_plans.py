@@ -134,6 +134,11 @@ class Approval:
     figures: Mapping[str, str] = field(default_factory=dict)
 
     @property
+    def short_id(self) -> str:
+        """Return the plan's id as people see it."""
+        return self.plan[:SHORT_ID]
+
+    @property
     def keys(self) -> frozenset[str]:
         return frozenset(self.seen_keys)
 

@@ -24,7 +24,7 @@ class Orders(Act):
         found = await console.do(
             lambda: picture.of_site(console.settings, console.settings.offerings, broker).offerings
         )
-        self.show("console_orders", found=found, marks=_marks, plans=_plans, shown=ORDERS_SHOWN)
+        self.show("console_orders", found=found, marks=_marks, shown=ORDERS_SHOWN)
 
     async def post(self) -> None:
         by, reason = self.operator(), self.reason()
@@ -50,14 +50,6 @@ class Orders(Act):
 
 def _mark(order: StuckOrder) -> str:
     return f"{order.result}, {order.message}"
-
-
-def _plans(found: OfferingStatus) -> dict[str, str]:
-    """Return the held plan, if any, that each order waits for."""
-    ids = {each.plan.short_id: each.plan.id for each in found.held}
-    return {
-        order.uuid: plan for order in found.stuck for short, plan in ids.items() if short in order.message
-    }
 
 
 def _marks(found: OfferingStatus) -> dict[str, str]:

@@ -67,15 +67,18 @@ class Plan(Act, ListHandler):
 
     async def post(self, plan_id: str) -> None:
         by, reason, act = self.operator(), self.reason(), self.get_body_argument("act")
-        found = await self._plan(plan_id)
-        settings, shown = self.console.settings, frozenset(self.get_body_argument("shown").split())
+        settings = self.console.settings
+        if act == "revoke":
+            await self.console.act(lambda: approve.revoke(settings, plan_id, by=by, reason=reason))
+            # The plan itself may be gone.
+            self.done("/")
+            return
+        found, shown = await self._plan(plan_id), frozenset(self.get_body_argument("shown").split())
 
         def work() -> None:
             if act == "approve":
                 approve.release(settings, found, lasts=APPROVAL_LASTS, by=by, reason=reason, shown=shown)
                 full_passes.queue(settings, found.held.offering)
-            elif act == "revoke":
-                approve.revoke(settings, found.held, plan_id, by=by, reason=reason)
             elif act == "leave":
                 approve.leave(settings, found, by=by, reason=reason)
             else:

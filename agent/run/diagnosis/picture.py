@@ -179,6 +179,14 @@ class WaitingPlan:
 
 
 @dataclass(frozen=True, slots=True)
+class UnplannedApproval:
+    """An approval of actions that no pass plans now: one that plans them again carries them out."""
+
+    mode: str
+    approval: Approval
+
+
+@dataclass(frozen=True, slots=True)
 class OfferingStatus:
     """One offering of this host."""
 
@@ -192,6 +200,11 @@ class OfferingStatus:
     unreported: tuple[UnreportedUsage, ...] = ()
     # What passes did since the state file was made.
     sums: tuple[Count, ...] = ()
+    approvals: tuple[UnplannedApproval, ...] = ()
+
+    def plan_of(self, order: StuckOrder) -> WaitingPlan | None:
+        """Return the held plan that an order waits for, if any."""
+        return next((each for each in self.held if each.plan.short_id in order.message), None)
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -251,11 +264,22 @@ def of_site(
 
 def waiting_plans(source: Source, offerings: Iterable[Offering]) -> list[WaitingPlan]:
     """Return the held plans of these offerings. Raises StateError."""
-    found: list[WaitingPlan] = []
+    return _plans_and_approvals(source, offerings)[0]
+
+
+def _plans_and_approvals(
+    source: Source, offerings: Iterable[Offering]
+) -> tuple[list[WaitingPlan], list[UnplannedApproval]]:
+    """Return the held plans with their approvals, and the other approvals of which something is not done. Raises
+    StateError.
+    """
+    waiting: list[WaitingPlan] = []
+    unplanned: list[UnplannedApproval] = []
     for held in held_plans.all_held(source, offerings):
         approvals = {approval.plan: approval for approval in held.approvals.open()}
-        found += [WaitingPlan(held, plan, approvals.get(plan.id)) for plan in held.planned()]
-    return found
+        waiting += [WaitingPlan(held, plan, approvals.pop(plan.id, None)) for plan in held.planned()]
+        unplanned += [UnplannedApproval(held.mode, each) for each in approvals.values() if each.open_keys]
+    return waiting, unplanned
 
 
 def unreported_text(found: UnreportedUsage) -> str:
@@ -271,14 +295,16 @@ def _of_offering(
         _of_mode(db, settings, offering, mode, broker, now) for mode in Mode if offering.backend_of(mode)
     )
     orders = next((each for each in modes if each.mode is Mode.ORDER_PROCESS), None)
+    held, approvals = _plans_and_approvals(db, (offering,))
     return OfferingStatus(
         offering,
         note or (offering.policy.paused_why if offering.policy.paused else ""),
-        tuple(waiting_plans(db, (offering,))),
+        tuple(held),
         modes,
         _stuck(offering, orders, broker) if orders else (),
         tuple(unreported_usage.of_offering(db, offering.uuid)),
         tuple(passes.counts(db, offering.uuid)),
+        tuple(approvals),
     )
 
 

@@ -13,7 +13,7 @@ from agent.state import overview, pauses
 from agent.state.hints import SEEN_ALLOCATIONS, SEEN_PEOPLE
 from tests.agent.cli.conftest import Command
 from tests.agent.cli.operator_site import OperatorSite
-from tests.agent.cli.web.running import Running
+from tests.agent.cli.web.running import Running, xsrf
 
 
 @pytest.fixture
@@ -113,6 +113,27 @@ def test_a_long_plan_is_searched_and_paged_and_approved_whole(console: Running) 
     operator, plan = console.log_in("ann"), console.found.plan
     lines = {
         f'["RemoveMember", {{"account": "a_{n:04}", "user": "u{n:04}"}}]': f"remove u{n:04} from a_{n:04}"
+def test_an_approval_that_no_plan_wants_any_more_is_shown_and_revoked(console: Running) -> None:
+    viewer, operator, plan = console.log_in("vic"), console.log_in("ann"), console.found.plan
+    sentence = f"Plan {plan.short_id} is approved, and no pass plans it now"
+    assert console.approve(operator).status_code == HTTPStatus.OK
+    assert sentence not in operator.get(console.url).text
+    console.found.held.drop(plan.id)
+    page = viewer.get(console.url).text
+    assert sentence in page and "approved by ann (console)" in page and "Revoke" not in page
+    form = {"act": "revoke", "reason": "the course goes on", "_xsrf": xsrf(viewer.get(console.url))}
+    assert viewer.post(console.plan_url, form).status_code == HTTPStatus.FORBIDDEN
+    page = operator.get(console.url)
+    assert sentence in page.text and f'action="{console.plan_path}"' in page.text
+    form["_xsrf"] = xsrf(page)
+    answer = operator.post(console.plan_url, form)
+    assert answer.status_code == HTTPStatus.OK and sentence not in answer.text
+    assert console.found.held.approvals.open() == []
+    assert "revoked the approval" in viewer.get(f"{console.url}/audit").text
+    again = operator.post(console.plan_url, form)
+    assert again.status_code == HTTPStatus.CONFLICT and "is not approved any more" in again.text
+
+
         for n in range(5000)
     }
     console.found.held.hold(replace(plan, lines=lines))
