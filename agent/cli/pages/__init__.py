@@ -61,6 +61,7 @@ def part(name: str, **content: Any) -> Markup:
     return Markup(_environment().get_template(f"{name}.html.j2").render(**content))  # noqa: S704  a template's own
 
 
+@cache
 def policy(name: str, *, forms: bool = False) -> str:
     """Return what a page may do: have its own style and script, and in the console send forms there and load itself
     again. Fetch nothing else.

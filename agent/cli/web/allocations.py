@@ -8,7 +8,7 @@ from http import HTTPStatus
 from tornado.web import HTTPError
 
 from agent.cli.audit import in_words
-from agent.cli.web.handler import Handler
+from agent.cli.web.handler import UUID, Handler
 from agent.cli.web.listing import PER_PAGE, ListHandler
 from agent.config.model import Mode
 from agent.core.account_names import fold
@@ -94,4 +94,4 @@ class Allocation(Handler):
         }
 
 
-ROUTES = [("/allocations", Allocations), ("/allocation/([0-9a-f]{32})/([0-9a-f]{32})", Allocation)]
+ROUTES = [("/allocations", Allocations), (f"/allocation/{UUID}/{UUID}", Allocation)]

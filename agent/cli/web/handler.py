@@ -53,6 +53,8 @@ BUSY_S = 5.0
 SLOW_READER_S = 60.0
 TRIES_KEPT = 10_000
 HEADERS = {
+# Of an offering or a resource, in a route.
+UUID = "([0-9a-f]{32})"
     "Cache-Control": "no-store",
     "Referrer-Policy": "no-referrer",
     "X-Content-Type-Options": "nosniff",

@@ -13,7 +13,7 @@ from tornado.web import HTTPError
 
 from agent.cli import full_passes
 from agent.cli.web.acts import Act
-from agent.cli.web.handler import Console
+from agent.cli.web.handler import UUID, Console
 from agent.config.model import Mode, Offering
 from agent.core.overview import Look
 from agent.state import overview
@@ -139,7 +139,6 @@ def _one(console: Console, kind: Hints[V], offering: Offering, key: str) -> Seen
     return found
 
 
-UUID = "([0-9a-f]{32})"
 ROUTES = [
     (f"/look/account/{UUID}/{UUID}", Account),
     (f"/look/person/{UUID}/{UUID}/([^/]+)", Person),

@@ -10,6 +10,7 @@ from tornado.web import HTTPError
 
 from agent.cli import full_passes, pause
 from agent.cli.web.acts import Act
+from agent.cli.web.handler import UUID
 from agent.config.model import Mode
 from agent.state import journal, pauses
 
@@ -57,4 +58,4 @@ class Offering(Act):
         journal.note(settings.state_dir, offering, text, by=by, mode=mode)
 
 
-ROUTES = [("/offering/([0-9a-f]{32})", Offering)]
+ROUTES = [(f"/offering/{UUID}", Offering)]

@@ -9,7 +9,7 @@ from tornado.web import HTTPError
 
 from agent.cli.audit import in_words
 from agent.cli.web.allocations import EVENTS_SHOWN
-from agent.cli.web.handler import Handler
+from agent.cli.web.handler import UUID, Handler
 from agent.cli.web.listing import PER_PAGE, ListHandler
 from agent.run.diagnosis import picture
 from agent.state import blocked, journal, overview
@@ -78,4 +78,4 @@ class Person(Handler):
         }
 
 
-ROUTES = [("/people", People), ("/person/([0-9a-f]{32})/([^/]+)", Person)]
+ROUTES = [("/people", People), (f"/person/{UUID}/([^/]+)", Person)]

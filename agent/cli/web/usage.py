@@ -12,6 +12,7 @@ from tornado.web import HTTPError
 from agent.cli import pages
 from agent.cli.usage import sections
 from agent.cli.web.acts import Act
+from agent.cli.web.handler import UUID
 from agent.cli.web.looks import Asked, ask, asked
 from agent.config.model import Mode, Offering
 from agent.run.usage import stored
@@ -85,4 +86,4 @@ class Usage(Act):
         self.done(self.request.path)
 
 
-ROUTES = [("/usage", Usages), ("/usage/([0-9a-f]{32})", Usage)]
+ROUTES = [("/usage", Usages), (f"/usage/{UUID}", Usage)]
