@@ -78,7 +78,11 @@ class Allocation(Handler):
             if account and any(subject_of(key)[0] == account for key in each.plan.lines)
         ]
         usage = overview.one(settings.state_dir, USAGES, offering_uuid, "")
-        months, used = stored.of_account(usage.value, account) if usage and account else ([], [])
+        unread = ""
+        try:
+            months, used = stored.of_account(usage.value, account) if usage and account else ([], [])
+        except stored.DAMAGED:
+            months, used, unread = [], [], stored.NOT_UNDERSTOOD
         return {
             "offering": offering,
             "seen": seen,
@@ -89,6 +93,7 @@ class Allocation(Handler):
             "account": account,
             "months": months[:MONTHS_SHOWN],
             "used": used,
+            "unread": unread,
             "has_usage": bool(offering.backend_of(Mode.REPORT)),
             "held": held,
         }

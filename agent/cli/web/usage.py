@@ -71,8 +71,8 @@ class Usage(Act):
                 failed[offering.name] = str(found.value["error"])
             else:
                 shown.append(sections.offering(stored.from_json(found.value)))
-        except (ArithmeticError, KeyError, TypeError, ValueError):
-            failed[offering.name] = "what a worker of another version has left is not understood: look again"
+        except stored.DAMAGED:
+            failed[offering.name] = stored.NOT_UNDERSTOOD
         drawn = pages.part("usage_articles", offerings=shown, failed=failed)
         self.console.usages[offering.uuid] = (found.changed, drawn)
 

@@ -17,6 +17,9 @@ from agent.core.usage import UsageSource
 from agent.plan.usage.figures import AccountFigures, Figures, Measure, Sheet
 from agent.run.usage.view import UsageView
 
+# What reading a damaged document, or one of another version, raises.
+DAMAGED = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
+NOT_UNDERSTOOD = "what a worker of another version has left is not understood: look again"
 NAMES = ("uuid", "name", "slug", "project_name", "customer_name")
 
 
@@ -42,7 +45,7 @@ def as_json(view: UsageView) -> dict[str, Any]:
 
 
 def from_json(document: Mapping[str, Any]) -> UsageView:
-    """Return the view. Raises KeyError, TypeError, ValueError and decimal's errors where it is none."""
+    """Return the view. Raises one of `DAMAGED` where it is none."""
     measures = tuple(Measure(**each) for each in document["measures"])
     months = tuple(map(Month.parse, document["months"]))
     sheet = Sheet(
@@ -103,7 +106,9 @@ class ComponentUsage:
 
 
 def of_account(document: Mapping[str, Any], account: str) -> tuple[list[str], list[ComponentUsage]]:
-    """Return the months, the newest first, and what an account has used; nothing where the document has none of it."""
+    """Return the months, the newest first, and what an account has used; nothing where the document has none of it.
+    Raises one of `DAMAGED`.
+    """
     rows = document.get("accounts", ())
     row = next((each for each in rows if fold(each["account"]) == account), None)
     if row is None:

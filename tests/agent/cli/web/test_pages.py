@@ -10,7 +10,7 @@ from http import HTTPStatus
 import pytest
 
 from agent.state import overview, pauses
-from agent.state.hints import SEEN_ALLOCATIONS, SEEN_PEOPLE
+from agent.state.hints import SEEN_ALLOCATIONS, SEEN_PEOPLE, USAGES
 from tests.agent.cli.conftest import Command
 from tests.agent.cli.operator_site import OperatorSite
 from tests.agent.cli.web.running import Running, xsrf
@@ -41,6 +41,10 @@ def test_an_allocation_and_a_person_as_a_pass_saw_them(seen: Running) -> None:
     page_of_other = viewer.get(f"{console.url}/allocation/{offering.uuid}/{'0123456789abcdef' * 2}").text
     assert "delete account" not in page_of_other, "a plan about a longer name"
     assert "made account a_one" in page or "create account a_one" in page, "what happened to it"
+    damaged = {"accounts": [{"account": one.value.account, "limits": {}}], "measures": [], "months": []}
+    USAGES.put(console.settings.state_dir, offering.uuid, {"": damaged})
+    page = viewer.get(f"{console.url}/allocation/{offering.uuid}/{one.key}")
+    assert page.status_code == HTTPStatus.OK and "of another version has left is not understood" in page.text
     people = overview.find(console.settings.state_dir, SEEN_PEOPLE, [offering.uuid]).rows
     assert people
     assert f"/person/{offering.uuid}/{people[0].key}" in viewer.get(f"{console.url}/people").text
@@ -109,10 +113,6 @@ def test_a_plan_is_left_and_an_approval_revoked(console: Running) -> None:
     assert again.status_code == HTTPStatus.CONFLICT and "is not approved any more" in again.text
 
 
-def test_a_long_plan_is_searched_and_paged_and_approved_whole(console: Running) -> None:
-    operator, plan = console.log_in("ann"), console.found.plan
-    lines = {
-        f'["RemoveMember", {{"account": "a_{n:04}", "user": "u{n:04}"}}]': f"remove u{n:04} from a_{n:04}"
 def test_an_approval_that_no_plan_wants_any_more_is_shown_and_revoked(console: Running) -> None:
     viewer, operator, plan = console.log_in("vic"), console.log_in("ann"), console.found.plan
     sentence = f"Plan {plan.short_id} is approved, and no pass plans it now"
@@ -134,6 +134,10 @@ def test_an_approval_that_no_plan_wants_any_more_is_shown_and_revoked(console: R
     assert again.status_code == HTTPStatus.CONFLICT and "is not approved any more" in again.text
 
 
+def test_a_long_plan_is_searched_and_paged_and_approved_whole(console: Running) -> None:
+    operator, plan = console.log_in("ann"), console.found.plan
+    lines = {
+        f'["RemoveMember", {{"account": "a_{n:04}", "user": "u{n:04}"}}]': f"remove u{n:04} from a_{n:04}"
         for n in range(5000)
     }
     console.found.held.hold(replace(plan, lines=lines))

@@ -6,6 +6,8 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
+import pytest
+
 from agent.cli.usage import sections
 from agent.core.errors import WaldurError
 from agent.run.usage import stored
@@ -33,3 +35,9 @@ def test_of_one_account() -> None:
         assert each.limit == account.limits.get(measure.name)
     assert stored.of_account(document, "none") == ([], [])
     assert stored.of_account({"error": "the cluster is away"}, account.account) == ([], [])
+    (row,) = (each for each in document["accounts"] if each["account"] == account.account)
+    for name, value in (("amounts", []), ("limits", None), ("amounts", [["many"]] * 9)):
+        damaged = {**document, "accounts": [{**row, name: value}]}
+        for read in (stored.from_json, lambda found: stored.of_account(found, account.account)):
+            with pytest.raises(stored.DAMAGED):
+                read(damaged)
