@@ -37,6 +37,7 @@ from agent.run.diagnosis import picture
 from agent.run.diagnosis.picture import BrokerStatus
 from agent.state.held_plans import PlanChanged
 from agent.state.store import NAME
+from agent.state.hints import Hints
 from tasks.queue import inspection
 
 log = logging.getLogger(__name__)
@@ -106,8 +107,8 @@ class Console:
     looking: Future[BrokerStatus] | None = None
     # When a read of the state waited in vain.
     busy: tuple[float, StateBusy | None] = (float("-inf"), None)
-    # What workers were asked to look at, and when.
-    asked: dict[str, datetime] = field(default_factory=dict)
+    # What workers were asked to look at, by kind, offering and key, and when.
+    asked: dict[tuple[Hints[Any], str, str], datetime] = field(default_factory=dict)
     # The charts and tables of each offering's usage, and of when that is.
     usages: dict[str, tuple[datetime, Markup]] = field(default_factory=dict)
 

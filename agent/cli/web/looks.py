@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from http import HTTPStatus
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 from urllib.parse import quote
 
 from tornado.web import HTTPError
@@ -26,6 +26,10 @@ V = TypeVar("V")
 WAITS = timedelta(minutes=5)
 # What is younger is not asked for again.
 FRESH = timedelta(seconds=5)
+# Looks cost commands of the cluster: so many may wait for workers, of all people together.
+WAITING_AT_MOST = 20
+# One that nobody has answered by then does not count.
+COUNTED = timedelta(hours=1)
 ASKED_AT_MOST = 1000
 
 
@@ -47,18 +51,38 @@ class Asked(Generic[V]):
 def asked(console: Console, kind: Hints[V], offering_uuid: str, key: str) -> Asked[V]:
     """Return what is known about something. Raises StateError."""
     found = overview.one(console.settings.state_dir, kind, offering_uuid, key)
-    return Asked(found, console.asked.get(f"{offering_uuid}:{key}"))
+    return Asked(found, console.asked.get((kind, offering_uuid, key)))
 
 
-def ask(console: Console, about: Asked[V], key: str, kind: str, offering: Offering, *subject: str) -> None:
-    """Ask a worker, unless one is asked or has just answered. Raises SiteAgentError where the broker is away."""
-    now = datetime.now(UTC)
+def ask(console: Console, hints: Hints[Any], key: str, kind: str, offering: Offering, *subject: str) -> None:
+    """Ask a worker, unless one is asked or has just answered. Raises HTTPError where too many looks wait, and
+    SiteAgentError where the broker is away.
+    """
+    now, about = datetime.now(UTC), asked(console, hints, offering.uuid, key)
     if about.is_waiting or (about.found and now - about.found.changed < FRESH):
         return
+    if _count_waiting(console, now) >= WAITING_AT_MOST:
+        raise HTTPError(
+            HTTPStatus.TOO_MANY_REQUESTS,
+            f"{WAITING_AT_MOST} looks wait for workers already: try again when some are answered",
+        )
     full_passes.look(console.settings, kind, offering, *subject)
     while len(console.asked) >= ASKED_AT_MOST:
         del console.asked[next(iter(console.asked))]
-    console.asked[f"{offering.uuid}:{key}"] = now
+    console.asked[hints, offering.uuid, key] = now
+
+
+def _count_waiting(console: Console, now: datetime) -> int:
+    """Return how many looks no worker has answered; those that are answered are forgotten."""
+    count = 0
+    for which, since in list(console.asked.items()):
+        if now - since < COUNTED:
+            found = asked(console, *which).found
+            if found and found.changed >= since:
+                del console.asked[which]
+            else:
+                count += 1
+    return count
 
 
 class LookHandler(Act):
@@ -71,32 +95,23 @@ class LookHandler(Act):
         """Return the title of the page, where it leads back to, and what the task is about. Raises HTTPError."""
         raise NotImplementedError
 
-    def _begin(
-        self, offering_uuid: str, parts: tuple[str, ...]
-    ) -> tuple[Offering, str, str, tuple[str, ...], str]:
-        offering = self.offering(offering_uuid)
-        title, back, subject = self.subject(offering, *parts)
-        return offering, title, back, subject, f"{self.kind}:{':'.join(subject)}"
+    def _key(self, subject: tuple[str, ...]) -> str:
+        """Return by which key workers leave what they find out about a subject."""
+        return f"{self.kind}:{':'.join(subject)}"
 
     async def get(self, offering_uuid: str, *parts: str) -> None:
         def work() -> tuple[str, str, Asked[Look]]:
-            offering, title, back, _, key = self._begin(offering_uuid, parts)
-            return title, back, asked(self.console, LOOKS, offering.uuid, key)
+            title, back, subject = self.subject(self.offering(offering_uuid), *parts)
+            return title, back, asked(self.console, LOOKS, offering_uuid, self._key(subject))
 
         title, back, look = await self.console.do(work)
         self.show("console_look", title=title, back=back, look=look, path=self.request.path)
 
     async def post(self, offering_uuid: str, *parts: str) -> None:
         def work() -> None:
-            offering, _, _, subject, key = self._begin(offering_uuid, parts)
-            ask(
-                self.console,
-                asked(self.console, LOOKS, offering.uuid, key),
-                key,
-                self.kind,
-                offering,
-                *subject,
-            )
+            offering = self.offering(offering_uuid)
+            _, _, subject = self.subject(offering, *parts)
+            ask(self.console, LOOKS, self._key(subject), self.kind, offering, *subject)
 
         await self.console.act(work)
         self.done(self.request.path)

@@ -79,10 +79,7 @@ class Usage(Act):
     async def post(self, offering_uuid: str) -> None:
         offering = self._served(offering_uuid)
 
-        def work() -> None:
-            ask(self.console, asked(self.console, USAGES, offering.uuid, KEY), KEY, "usage", offering)
-
-        await self.console.act(work)
+        await self.console.act(lambda: ask(self.console, USAGES, KEY, "usage", offering))
         self.done(self.request.path)
 
 

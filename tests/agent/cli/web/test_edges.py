@@ -15,15 +15,18 @@ from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from contextlib import closing
 from dataclasses import replace
 from http import HTTPStatus
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 import requests
 
-from agent.cli.web import handler
+from agent.cli.web import looks
 from agent.config.model import Settings
 from agent.config.secret import SecretUrl
 from agent.state.store import NAME
+from agent.core.overview import Look
+from agent.state.hints import LOOKS
 from rig.processes import wait_until
 from tests.agent.cli.web.running import Running, serving, xsrf
 
@@ -153,6 +156,39 @@ def test_who_does_not_read_is_dropped_and_delays_nobody(console: Running) -> Non
 
 
 def test_who_hangs_up_during_a_login_is_no_error(console: Running, caplog: pytest.LogCaptureFixture) -> None:
+def test_who_reads_slowly_gets_all_of_a_long_page(console: Running) -> None:
+    console.inside.slow_reader_s = 1.0
+    session, plan = console.log_in("vic"), console.found.plan
+    # More than the system keeps for a reader.
+    lines = {
+        f'["RemoveMember", {{"account": "a_one", "user": "u{n}"}}]': f"remove u{n} from a_one, {'x' * 200}"
+        for n in range(40_000)
+    }
+    console.found.held.hold(replace(plan, lines=lines))
+    answer = session.get(console.plan_url, stream=True, timeout=600)
+    size, begun_s = 0, time.monotonic()
+    while piece := answer.raw.read(4096):
+        size += len(piece)
+        # Longer in all than it may take nothing.
+        if time.monotonic() - begun_s < 2.5 * console.inside.slow_reader_s:
+            time.sleep(0.01)
+    assert size == int(answer.headers["Content-Length"]) > 8 * 10**6
+
+
+def test_looks_that_wait_are_few_for_all_people(console: Running) -> None:
+    (offering,) = console.settings.offerings
+    viewer, path = console.log_in("vic"), f"/look/plan/{offering.uuid}/order_process"
+    for n in range(looks.WAITING_AT_MOST):
+        console.inside.asked[LOOKS, offering.uuid, f"account:{n}"] = datetime.now(UTC)
+    refused = console.send(viewer, path)
+    assert refused.status_code == HTTPStatus.TOO_MANY_REQUESTS
+    assert "20 looks wait for workers already" in refused.text
+    LOOKS.put(console.settings.state_dir, offering.uuid, {"account:7": Look("well", is_fine=True)})
+    away = console.send(viewer, path)
+    assert away.status_code == HTTPStatus.SERVICE_UNAVAILABLE and "does not answer" in away.text
+    assert len(console.inside.asked) == looks.WAITING_AT_MOST - 1
+
+
     session, go_on = console.session(), threading.Event()
     form = {"name": "ann", "password": "wrong", "_xsrf": xsrf(session.get(f"{console.url}/login"))}
     prepared = session.prepare_request(requests.Request("POST", f"{console.url}/login", data=form))
