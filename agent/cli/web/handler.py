@@ -44,7 +44,6 @@ log = logging.getLogger(__name__)
 
 Result = TypeVar("Result")
 
-SESSION = "console_session"
 SESSION_S = 8 * 3600.0
 BROKER_SEEN_S = 15.0
 BROKER_PATIENCE_S = 3.0
@@ -90,6 +89,8 @@ class Console:
 
     settings: Settings
     slow_reader_s: float = SLOW_READER_S
+    # Of the session. A browser sends one for 127.0.0.1 to each port there: consoles of several hosts, by `ssh -L`.
+    cookie: str
     broker_patience_s: float = BROKER_PATIENCE_S
     # By the digest of what is in the cookie; lost with the process.
     sessions: dict[str, Session] = field(default_factory=dict)
@@ -223,7 +224,7 @@ class Handler(RequestHandler):
         return login if login and login.hash == session.hash else None
 
     def _session_key(self) -> str:
-        token = self.get_signed_cookie(SESSION, max_age_days=SESSION_S / 86400) or b""
+        token = self.get_signed_cookie(self.console.cookie, max_age_days=SESSION_S / 86400) or b""
         return hashlib.sha256(token).hexdigest()
 
     def set_cookie(self, *values: Any, **attributes: Any) -> None:

@@ -17,7 +17,7 @@ from tornado.web import Finish, HTTPError
 
 from agent.cli.web import passwords
 from agent.cli.web.caller import local_user
-from agent.cli.web.handler import SESSION, SESSION_S, Handler, Session
+from agent.cli.web.handler import SESSION_S, Handler, Session
 from agent.cli.web.passwords import NO_LOGIN, Login
 from agent.cli.web.roles import LoginRefused, Person
 from agent.state import journal
@@ -48,7 +48,9 @@ class Door(Handler):
         sessions[hashlib.sha256(token.encode()).hexdigest()] = Session(
             person, now_s + SESSION_S, hash_of_password
         )
-        self.set_signed_cookie(SESSION, token, expires_days=None, httponly=True, samesite="Strict")
+        self.set_signed_cookie(
+            self.console.cookie, token, expires_days=None, httponly=True, samesite="Strict"
+        )
 
     async def attempt(self, name: str, pool: ThreadPoolExecutor, work: Callable[[], Result]) -> Result:
         """Return what a try of a login brings. Those of one name from one caller come one after the other; one that is
@@ -120,7 +122,7 @@ class LogIn(Door):
 class LogOut(Handler):
     def post(self) -> None:
         self.console.sessions.pop(self._session_key(), None)
-        self.clear_cookie(SESSION)
+        self.clear_cookie(self.console.cookie)
         self.redirect("/login", status=HTTPStatus.SEE_OTHER)
 
 

@@ -8,7 +8,9 @@ from __future__ import annotations
 import logging
 import os
 import secrets
+import socket
 import ssl
+from zlib import crc32
 
 from tornado.httpserver import HTTPServer
 from tornado.ioloop import PeriodicCallback
@@ -95,7 +97,7 @@ def start(settings: Settings, host: str, port: int) -> HTTPServer:
     current.use(settings)
     application = Application(
         routes,
-        console=Console(settings),
+        console=Console(settings, f"console_session_{crc32(f'{socket.gethostname()}:{port}'.encode()):08x}"),
         cookie_secret=secrets.token_bytes(32),
         xsrf_cookies=True,
         xsrf_cookie_kwargs={"httponly": True, "samesite": "Strict"},

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import requests
 
-from agent.cli.web import handler, passwords
+from agent.cli.web import passwords
 from agent.cli.web.passwords import PasswordFileUnusable, new_login
 from agent.cli.web.roles import Role
 from rig.processes import wait_until
@@ -25,7 +25,7 @@ RUN = ("run", "order_process", "--once")
 def test_what_is_refused(console: Running, command: Command) -> None:
     nobody = requests.Session()
     assert nobody.get(console.url).url == nobody.get(console.plan_url).url == f"{console.url}/login"
-    nobody.cookies.set(handler.SESSION, "2|1:0|10:1795363796|15:console_session|4:YWJj|" + "0" * 64)
+    nobody.cookies.set(console.inside.cookie, "2|1:0|10:1795363796|15:console_session|4:YWJj|" + "0" * 64)
     assert nobody.get(console.url).url == f"{console.url}/login", "a forged cookie"
     for name in ("ann", "bob"):
         refused = console.log_in(name, "a wrong password")
@@ -50,9 +50,9 @@ def test_what_is_refused(console: Running, command: Command) -> None:
     # Who is taken out is out, and so is a cookie after the logout.
     passwords.write(console.passwords, {"ann": passwords.read(console.passwords)["ann"]})
     assert viewer.get(console.url).url == f"{console.url}/login"
-    stolen = operator.cookies.get(handler.SESSION) or ""
+    stolen = operator.cookies.get(console.inside.cookie) or ""
     operator.post(f"{console.url}/logout", {"_xsrf": xsrf(operator.get(console.url))})
-    operator.cookies.set(handler.SESSION, stolen)
+    operator.cookies.set(console.inside.cookie, stolen)
     assert operator.get(console.url).url == f"{console.url}/login"
 
 

@@ -28,7 +28,7 @@ from agent.state.store import NAME
 from agent.core.overview import Look
 from agent.state.hints import LOOKS
 from rig.processes import wait_until
-from tests.agent.cli.web.running import Running, serving, xsrf
+from tests.agent.cli.web.running import PASSWORD, Running, serving, xsrf
 
 VIEWERS = 200
 
@@ -208,6 +208,16 @@ def test_looks_that_wait_are_few_for_all_people(console: Running) -> None:
 
 
 def test_cookies_that_are_over_are_nobodys(console: Running, site_settings: Settings) -> None:
+def test_consoles_at_one_address_leave_each_others_session(console: Running, site_settings: Settings) -> None:
+    session = console.log_in("ann")
+    with serving(site_settings) as other:
+        page = session.get(f"{other.url}/login")
+        form = {"name": "vic", "password": PASSWORD, "_xsrf": xsrf(page)}
+        assert ">vic</" in session.post(f"{other.url}/login", form).text
+        assert ">ann</" in session.get(console.url).text
+        assert ">vic</" in session.get(other.url).text
+
+
     def is_out(session: requests.Session) -> bool:
         return session.get(console.url).url == f"{console.url}/login"
 
@@ -218,15 +228,15 @@ def test_cookies_that_are_over_are_nobodys(console: Running, site_settings: Sett
     assert is_out(old) and not is_out(kept)
     # Of the process before, which had other keys and sessions.
     with serving(site_settings) as before:
-        theirs = before.log_in("ann").cookies.get(handler.SESSION) or ""
+        theirs = before.log_in("ann").cookies.get(before.inside.cookie) or ""
     stolen = requests.Session()
-    stolen.cookies.set(handler.SESSION, theirs)
+    stolen.cookies.set(console.inside.cookie, theirs)
     assert is_out(stolen)
     # Cookies are for one name, and for one session: whoever has another's session has no token of its forms.
-    stolen.cookies.set(handler.SESSION, kept.cookies.get("_xsrf") or "")
+    stolen.cookies.set(console.inside.cookie, kept.cookies.get("_xsrf") or "")
     assert is_out(stolen)
     thief = requests.Session()
-    thief.cookies.set(handler.SESSION, kept.cookies.get(handler.SESSION) or "")
+    thief.cookies.set(console.inside.cookie, kept.cookies.get(console.inside.cookie) or "")
     form = {"_xsrf": xsrf(kept.get(console.url))}
     assert thief.post(f"{console.url}/logout", form).status_code == HTTPStatus.FORBIDDEN
     assert not is_out(kept)
