@@ -11,6 +11,7 @@ import asyncio
 import hashlib
 import logging
 import os
+import socket
 import time
 from asyncio import Future
 from collections import defaultdict
@@ -36,8 +37,8 @@ from agent.core.errors import SiteAgentError, StateBusy
 from agent.run.diagnosis import picture
 from agent.run.diagnosis.picture import BrokerStatus
 from agent.state.held_plans import PlanChanged
-from agent.state.store import NAME
 from agent.state.hints import Hints
+from agent.state.store import NAME
 from tasks.queue import inspection
 
 log = logging.getLogger(__name__)
@@ -49,12 +50,12 @@ BROKER_SEEN_S = 15.0
 BROKER_PATIENCE_S = 3.0
 # A read of the state that waits in vain takes ten seconds: so long those behind it fail at once.
 BUSY_S = 5.0
-# Whoever has not taken a page by then gets no more of it.
+# Whoever has taken nothing of a page for so long is dropped.
 SLOW_READER_S = 60.0
 TRIES_KEPT = 10_000
-HEADERS = {
 # Of an offering or a resource, in a route.
 UUID = "([0-9a-f]{32})"
+HEADERS = {
     "Cache-Control": "no-store",
     "Referrer-Policy": "no-referrer",
     "X-Content-Type-Options": "nosniff",
@@ -88,9 +89,9 @@ class Console:
     """What the handlers share."""
 
     settings: Settings
-    slow_reader_s: float = SLOW_READER_S
     # Of the session. A browser sends one for 127.0.0.1 to each port there: consoles of several hosts, by `ssh -L`.
     cookie: str
+    slow_reader_s: float = SLOW_READER_S
     broker_patience_s: float = BROKER_PATIENCE_S
     # By the digest of what is in the cookie; lost with the process.
     sessions: dict[str, Session] = field(default_factory=dict)
@@ -194,6 +195,9 @@ class Handler(RequestHandler):
 
     def initialize(self) -> None:
         self.caller = caller_of(self.request, self.console.settings.console.proxies)
+        if not self.stream.closed():
+            waits_ms = int(self.console.slow_reader_s * 1000)
+            self.stream.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, waits_ms)
 
     async def prepare(self) -> None:
         if not (self.caller.is_encrypted or self.caller.is_local):
@@ -229,16 +233,6 @@ class Handler(RequestHandler):
 
     def set_cookie(self, *values: Any, **attributes: Any) -> None:
         super().set_cookie(*values, secure=self.caller.is_encrypted, **attributes)
-
-    def finish(self, chunk: Any = None) -> Future[None]:
-        sent, stream = super().finish(chunk), self.stream
-
-        def give_up() -> None:
-            if not sent.done():
-                stream.close()
-
-        asyncio.get_running_loop().call_later(self.console.slow_reader_s, give_up)
-        return sent
 
     @property
     def stream(self) -> IOStream:

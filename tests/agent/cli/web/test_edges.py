@@ -10,12 +10,13 @@ import select
 import socket
 import sqlite3
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from contextlib import closing
 from dataclasses import replace
-from http import HTTPStatus
 from datetime import UTC, datetime
+from http import HTTPStatus
 from pathlib import Path
 
 import pytest
@@ -24,9 +25,9 @@ import requests
 from agent.cli.web import looks
 from agent.config.model import Settings
 from agent.config.secret import SecretUrl
-from agent.state.store import NAME
 from agent.core.overview import Look
 from agent.state.hints import LOOKS
+from agent.state.store import NAME
 from rig.processes import wait_until
 from tests.agent.cli.web.running import PASSWORD, Running, serving, xsrf
 
@@ -155,7 +156,6 @@ def test_who_does_not_read_is_dropped_and_delays_nobody(console: Running) -> Non
         assert console.log_in("vic").get(console.url).status_code == HTTPStatus.OK
 
 
-def test_who_hangs_up_during_a_login_is_no_error(console: Running, caplog: pytest.LogCaptureFixture) -> None:
 def test_who_reads_slowly_gets_all_of_a_long_page(console: Running) -> None:
     console.inside.slow_reader_s = 1.0
     session, plan = console.log_in("vic"), console.found.plan
@@ -189,6 +189,7 @@ def test_looks_that_wait_are_few_for_all_people(console: Running) -> None:
     assert len(console.inside.asked) == looks.WAITING_AT_MOST - 1
 
 
+def test_who_hangs_up_during_a_login_is_no_error(console: Running, caplog: pytest.LogCaptureFixture) -> None:
     session, go_on = console.session(), threading.Event()
     form = {"name": "ann", "password": "wrong", "_xsrf": xsrf(session.get(f"{console.url}/login"))}
     prepared = session.prepare_request(requests.Request("POST", f"{console.url}/login", data=form))
@@ -207,7 +208,6 @@ def test_looks_that_wait_are_few_for_all_people(console: Running) -> None:
     assert not console.inside.tries, "nobody waits for an answer"
 
 
-def test_cookies_that_are_over_are_nobodys(console: Running, site_settings: Settings) -> None:
 def test_consoles_at_one_address_leave_each_others_session(console: Running, site_settings: Settings) -> None:
     session = console.log_in("ann")
     with serving(site_settings) as other:
@@ -218,6 +218,7 @@ def test_consoles_at_one_address_leave_each_others_session(console: Running, sit
         assert ">vic</" in session.get(other.url).text
 
 
+def test_cookies_that_are_over_are_nobodys(console: Running, site_settings: Settings) -> None:
     def is_out(session: requests.Session) -> bool:
         return session.get(console.url).url == f"{console.url}/login"
 
