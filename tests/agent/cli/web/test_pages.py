@@ -9,6 +9,8 @@ from http import HTTPStatus
 
 import pytest
 
+from agent.cli import status_page
+from agent.run.diagnosis import picture
 from agent.state import overview, pauses
 from agent.state.hints import SEEN_ALLOCATIONS, SEEN_PEOPLE, USAGES
 from tests.agent.cli.conftest import Command
@@ -121,6 +123,9 @@ def test_an_approval_that_no_plan_wants_any_more_is_shown_and_revoked(console: R
     console.found.held.drop(plan.id)
     page = viewer.get(console.url).text
     assert sentence in page and "approved by ann (console)" in page and "Revoke" not in page
+    settings = console.settings
+    file = status_page.render(picture.of_site(settings, settings.offerings), {})
+    assert sentence in file and f"waldur-site-cluster approve {plan.short_id} --revoke" in file
     form = {"act": "revoke", "reason": "the course goes on", "_xsrf": xsrf(viewer.get(console.url))}
     assert viewer.post(console.plan_url, form).status_code == HTTPStatus.FORBIDDEN
     page = operator.get(console.url)
