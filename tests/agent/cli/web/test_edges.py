@@ -157,7 +157,7 @@ def test_who_does_not_read_is_dropped_and_delays_nobody(console: Running) -> Non
 
 
 def test_who_reads_slowly_gets_all_of_a_long_page(console: Running) -> None:
-    console.inside.slow_reader_s = 1.0
+    console.inside.slow_reader_s = 3.0
     session, plan = console.log_in("vic"), console.found.plan
     # More than the system keeps for a reader.
     lines = {
