@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Set
 from contextlib import contextmanager
 from typing import Any
 
@@ -70,6 +70,13 @@ class TaskQueue:
                 offering_uuid,
             )
         self._heartbeats[offering_uuid] = count
+
+
+def queue_full_passes(offering_uuid: str, modes: Set[Mode]) -> None:
+    """Queue a full pass of each of these modes, of orders and members. Raises QueueUnavailable."""
+    for kind in FULL_PASS:
+        if MODE_OF[kind] in modes:
+            TaskQueue().send(Job(kind, offering_uuid))
 
 
 @app.task(name="events.import_resources", bind=True)

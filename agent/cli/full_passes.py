@@ -8,7 +8,6 @@ from collections.abc import Set
 from agent.cli.output import echo
 from agent.config.model import Mode, Offering, Settings
 from agent.core.errors import SiteAgentError
-from agent.core.events import Job
 from agent.run.service import event_coverage
 
 
@@ -28,13 +27,11 @@ def start(settings: Settings, offering: Offering, modes: Set[Mode]) -> None:
     away.
     """
     # Imported here, as below: only who needs the broker pays for its libraries.
-    from tasks.events import FULL_PASS, MODE_OF, TaskQueue
+    from tasks.events import queue_full_passes
     from tasks.queue import inspection
 
     inspection.connected(settings).release()
-    for kind in FULL_PASS:
-        if MODE_OF[kind] in modes:
-            TaskQueue().send(Job(kind, offering.uuid))
+    queue_full_passes(offering.uuid, modes)
 
 
 def look(settings: Settings, kind: str, offering: Offering, *subject: str) -> None:

@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
+from sqlite3 import Row
 
 from agent.config.model import Offering
 from agent.core.errors import StateUnreadable
@@ -34,10 +36,26 @@ def pause_note(source: Source, offering: Offering) -> str:
     try:
         with reading(source) as db:
             row = db.row("SELECT * FROM pauses WHERE offering = ?", offering.uuid)
-        if row is None or (row["until"] and columns.moment(row, "until") <= datetime.now(UTC)):
+        if row is None or _has_ended(row):
             return ""
     except StateUnreadable as error:
         return f"perhaps: {error}"
     until = f" until {row['until']}" if row["until"] else ""
     reason = f" ({row['reason']})" if row["reason"] else ""
     return f"by {row['by']} since {row['since']}{until}{reason}"
+
+
+def ended(source: Source) -> Mapping[str, str]:
+    """Return the pauses that have ended by themselves, as offering's uuid and end. Raises StateError."""
+    with reading(source) as db:
+        return {row["offering"]: row["until"] for row in db.rows("SELECT * FROM pauses") if _has_ended(row)}
+
+
+def forget_ended(source: Source, offering: Offering, until: str) -> None:
+    """Forget a pause that has ended, but not a new one. Raises StateError."""
+    with writing(source) as db:
+        db.run("DELETE FROM pauses WHERE offering = ? AND until = ?", offering.uuid, until)
+
+
+def _has_ended(row: Row) -> bool:
+    return bool(row["until"]) and columns.moment(row, "until") <= datetime.now(UTC)

@@ -2,9 +2,10 @@
 """The worker's consumer and its transports for Redis: Celery's, but they end a worker for no message.
 
 The consumer also recovers what a killed worker of its name left, waits for the broker for as long as it takes, and
-reports to `healthz` and systemd from its main loop that it is alive. What is no JSON, too much of it or too
-deep, has not the form of a message, or is damaged ends Celery 5.6: it is given back, and ends the next worker, too.
-Here it is refused (in the queue, by remote control, among what a killed worker left), and the queue goes on.
+reports to `healthz` and systemd from its main loop that it is alive, and looks there for pauses that have ended. What
+is no JSON, too much of it or too deep, has not the form of a message, or is damaged ends Celery 5.6: it is given back,
+and ends the next worker, too. Here it is refused (in the queue, by remote control, among what a killed worker left),
+and the queue goes on.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from agent.core.bounded_json import TooMuchJson, read_json
 from agent.host import service_manager
 from agent.host.heartbeat import RENEW_S, Heartbeat, Part
 from agent.host.service_manager import ALIVE, READY, STOPPING
+from tasks import pauses
 from tasks.current import settings
 from tasks.queue import broker
 from tasks.queue.refusals import refuse
@@ -44,7 +46,7 @@ class SiteConsumer(Consumer):
     """Named in Celery's setting `worker_consumer`."""
 
     _is_recovered = False
-    _heartbeat_timer: Any = None
+    _timers: tuple[Any, ...] = ()
 
     def __init__(self, *args: Any, **options: Any) -> None:
         options["app"].control.mailbox.node_cls = _CheckedNode
@@ -72,17 +74,20 @@ class SiteConsumer(Consumer):
     def on_ready(self) -> None:
         """Called each time the event loop is entered, as the timers of a lost connection are gone."""
         super().on_ready()
-        queues = ", ".join(sorted(self.app.amqp.queues.consume_from))
-        service_manager.notify(READY, status=f"takes tasks from {queues}")
-        self._pause_heartbeat()
+        queues = sorted(self.app.amqp.queues.consume_from)
+        service_manager.notify(READY, status=f"takes tasks from {', '.join(queues)}")
+        self._cancel_timers()
         self._renew_heartbeat()
         period_s = min(RENEW_S, service_manager.ping_s())
-        self._heartbeat_timer = self.timer.call_repeatedly(period_s, self._renew_heartbeat)
+        self._timers = (
+            self.timer.call_repeatedly(period_s, self._renew_heartbeat),
+            self.timer.call_repeatedly(RENEW_S, pauses.queue_passes, (queues,)),
+        )
 
     def stop(self) -> None:
         """Stop, and notify systemd: tasks that run are waited for without a loop that could ping."""
         service_manager.notify(STOPPING, status="stops: waits for the tasks that run")
-        self._pause_heartbeat()
+        self._cancel_timers()
         super().stop()
 
     def _renew_heartbeat(self) -> None:
@@ -91,10 +96,10 @@ class SiteConsumer(Consumer):
         if self.hub:
             service_manager.notify(ALIVE)
 
-    def _pause_heartbeat(self) -> None:
-        if self._heartbeat_timer is not None:
-            self._heartbeat_timer.cancel()
-            self._heartbeat_timer = None
+    def _cancel_timers(self) -> None:
+        for timer in self._timers:
+            timer.cancel()
+        self._timers = ()
 
     def _end_heartbeat(self, **_: Any) -> None:
         """Remove the file: this worker ends in order."""

@@ -13,14 +13,12 @@ from kombu import Connection
 from rig.celery_process import CeleryProcess, environment
 from rig.processes import wait_until
 from rig.redis_server import RedisServer
-from rig.site import configuration
 from simulator.server.faults import Fault
 from simulator.server.waldur import SimulatedWaldur
-from simulator.world.records import OrderState
 from tasks.queue import inspection, kinds
 from tests.agent.cli.operator_site import run_program
 from tests.tasks.conftest import Start
-from tests.tasks.emulated import EmulatedSlurm, settings
+from tests.tasks.emulated import EmulatedSlurm
 
 
 @pytest.fixture
@@ -114,17 +112,3 @@ def test_doctor_sends_a_message_through_each_kind_of_broker(broker_url: str, con
 def _connections(server: RedisServer) -> int:
     said = server.command("INFO stats").decode()
     return int(said.partition("total_connections_received:")[2].split()[0])
-
-
-def test_what_waited_for_the_end_of_a_pause_needs_no_event(
-    start: Start, slurm: EmulatedSlurm, waldur: SimulatedWaldur, redis_server: RedisServer, tmp_path: Path
-) -> None:
-    """Without beat and the bridge: `pause --off` has queued the pass."""
-    config = configuration(waldur, tmp_path, backend=settings(slurm), stomp_enabled=True)
-    env = environment(config, redis_server.url)
-    offering = waldur.seed.offering_uuid
-    assert run_program("pause", offering, "-c", str(config), env=env).code == 0
-    order = waldur.place_create_order(waldur.seed.project_uuids[0], "One", limits={"cpu": 10})
-    start("worker", "-c", "1")
-    assert run_program("pause", offering, "--off", "-c", str(config), env=env).code == 0
-    wait_until("the order is done", lambda: waldur.order(order).state is OrderState.DONE)
