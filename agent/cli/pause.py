@@ -7,6 +7,8 @@ from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import click
+
 from agent.cli import full_passes
 from agent.cli.options import read_settings, select_offerings
 from agent.cli.output import echo
@@ -19,6 +21,8 @@ from agent.state.store import stamp
 def command(
     offering_uuid: str, config_file: Path | None, off: bool, reason: str, lasts: timedelta | None
 ) -> int:
+    if off and lasts:
+        raise click.UsageError("--off ends a pause, and --for says how long a new one lasts: choose one.")
     settings = read_settings(config_file)
     (offering,) = select_offerings(settings, offering_uuid)
     if off:

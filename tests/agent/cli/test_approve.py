@@ -140,6 +140,12 @@ def refused(said: Ended, code: int, words: str) -> None:
 
 def test_a_pause_needs_an_offering_that_is_configured(site: OperatorSite, command: Command) -> None:
     refused(command("pause", "-c", site.configure()), 2, "Missing argument 'OFFERING'")
+    both = ("pause", site.waldur.seed.offering_uuid, "--off", "--for", "2h")
+    refused(
+        command(*both, "-c", site.configure()),
+        2,
+        "--off ends a pause, and --for says how long a new one lasts",
+    )
     refused(command("pause", UNKNOWN, "-c", site.configure()), 2, f"offering {UNKNOWN} is not in")
 
 
