@@ -255,7 +255,7 @@ def demo() -> None:
 
 @click.group(
     invoke_without_command=True,
-    short_help="Serve the page of status behind a login, where operators approve held plans.",
+    short_help="Serve pages behind a login, where operators look at the site and act.",
 )
 @config_option
 @click.option(
@@ -266,7 +266,9 @@ def demo() -> None:
 )
 @click.pass_context
 def console(context: click.Context, config_file: Path | None, listen: str) -> int:
-    """Serve the page of status behind a login, and let operators approve held plans."""
+    """Serve pages behind a login: what needs a look, plans, allocations, people, orders, usage, the journal and queues.
+    Operators approve plans there, pause offerings, start passes and try orders again.
+    """
     if context.invoked_subcommand:
         if config_file:
             raise click.UsageError("write -c after `passwd`.")
