@@ -26,6 +26,7 @@ from agent.config import load
 from agent.config.model import Mode
 from agent.core.model import Snapshot
 from agent.host.children import StopRequest
+from agent.observability import logs
 from agent.run import site as sites
 from agent.state.store import JOURNAL
 from simulator.demo import parts
@@ -93,7 +94,9 @@ class Demo:
         programs.mkdir()
         (programs / PROGRAM).symlink_to(Path(sys.executable).with_name(PROGRAM))
         self.activation.touch(mode=0o600)
-        lines = [f"export {name}={shlex.quote(value)}" for name, value in self.own_environment.items()]
+        # Lines of the log are for people here, also where they go through a pipe.
+        variables = {**self.own_environment, "WALDUR_SITE_AGENT_LOG_FORMAT": logs.TEXT}
+        lines = [f"export {name}={shlex.quote(value)}" for name, value in variables.items()]
         lines.append(f"export PATH={shlex.quote(f'{programs}:{self.tools}')}:$PATH")
         self.activation.write_text("\n".join(lines) + "\n", encoding="utf-8")
 

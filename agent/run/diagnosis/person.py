@@ -295,9 +295,10 @@ def _qos_and_limits(
     limits = {**standing.limits}
     own = seen.user_limits.get((account, user), {})
     try:
-        used = site.backend.observe(Scope(frozenset(), usage_of=frozenset({account}))).used.get(account, {})
+        usage = site.backend.observe(Scope(frozenset(), usage_of=frozenset({account}))).used.get(account)
     except BackendError:
-        used = {}
+        usage = None
+    used = usage or {}
     listed = ", ".join(
         f"{tres}={value}{f' ({used[tres]} used)' if tres in used else ''}"
         for tres, value in sorted(limits.items())
@@ -307,7 +308,8 @@ def _qos_and_limits(
     if spent:
         names = ", ".join(spent)
         full = f"The limit of {account} for {names} is used up: jobs wait until it is raised or usage decays."
-    yield AccessStep("limits", listed or "none", full)
+    unknown = "; how much of that is used is unknown" if listed and usage is None else ""
+    yield AccessStep("limits", f"{listed}{unknown}" or "none", full)
     if own:
         yield AccessStep(
             f"limits of {user}", ", ".join(f"{tres}={value}" for tres, value in sorted(own.items()))

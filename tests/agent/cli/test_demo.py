@@ -168,11 +168,12 @@ def what_it_proposes_works(said: str) -> None:
     (waldur,) = re.findall(r"^Waldur: (\S+)$", said, re.MULTILINE)
     page = requests.get(waldur, timeout=600)
     assert page.status_code == 200 and "Protein folding" in page.text
-    shell = {"PATH": os.environ["PATH"], "LANG": "C.UTF-8"}
+    shell = {"PATH": os.environ["PATH"], "LANG": "C.UTF-8", "WALDUR_SITE_AGENT_LOG_LEVEL": "DEBUG"}
     for line in (tried[1], *tried):
         argv = ["/bin/sh", "-c", f"{activate} && {line}"]
         done = subprocess.run(argv, env=shell, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
+        assert not re.search(r"^\{", done.stderr, re.MULTILINE), done.stderr
         assert "Demo cluster" in done.stdout or "a_protein-folding" in done.stdout
         assert "doctor" not in line or not re.search("^(problem|warning)", done.stdout, re.MULTILINE), (
             done.stdout

@@ -63,6 +63,18 @@ def test_a_person_without_a_username(site: Site) -> None:
     assert broken[:1] == ["offering user"]
 
 
+def test_what_is_used_is_unknown_where_slurmctld_does_not_say(site: Site) -> None:
+    commands = site.folder / "bin"
+    commands.mkdir()
+    for name in ("sacctmgr", "sacct", "squeue", "sinfo"):
+        (commands / name).symlink_to(site.slurm.bin_path / name)
+    site.configure(backend={"slurm_bin_path": str(commands)})
+    said = site.run("explain", site.members[0], "One")
+    (limits,) = (line for line in said.out.splitlines() if line.startswith("    limits:"))
+    assert limits.endswith("cpu=600; how much of that is used is unknown")
+    assert said.code == 0
+
+
 def test_an_account_that_takes_no_jobs(site: Site) -> None:
     site.sacctmgr("modify", "account", ACCOUNT, "set", "GrpSubmitJobs=0")
     code, said = verdict(site, site.members[0])
