@@ -9,7 +9,7 @@ from tornado.web import HTTPError
 
 from agent.cli.audit import in_words
 from agent.cli.web.handler import UUID, Handler
-from agent.cli.web.listing import PER_PAGE, ListHandler
+from agent.cli.web.listing import ListHandler
 from agent.config.model import Mode
 from agent.core.account_names import fold
 from agent.run.diagnosis import picture
@@ -26,27 +26,10 @@ MONTHS_SHOWN = 6
 
 class Allocations(ListHandler):
     async def get(self) -> None:
-        listing, settings = self.listing("only"), self.console.settings
-        uuids = [each.uuid for each in settings.offerings]
+        listing = self.listing("only")
         is_troubled = listing.others["only"] == "trouble"
-        found = await self.console.do(
-            lambda: overview.find(
-                settings.state_dir,
-                SEEN_ALLOCATIONS,
-                uuids,
-                listing.text,
-                first=listing.first,
-                are_only_troubled=is_troubled,
-            )
-        )
-        names = {each.uuid: each.name for each in settings.offerings}
-        self.show(
-            "console_allocations",
-            listing=listing,
-            per_page=PER_PAGE,
-            found=found,
-            offerings=names,
-            only=is_troubled,
+        await self.show_seen(
+            "console_allocations", SEEN_ALLOCATIONS, listing, are_only_troubled=is_troubled, only=is_troubled
         )
 
 

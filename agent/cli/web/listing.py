@@ -4,9 +4,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 from urllib.parse import urlencode
 
 from agent.cli.web.handler import Handler
+from agent.state import overview
+from agent.state.hints import Hints
 
 PER_PAGE = 50
 LONGEST_SEARCH = 200
@@ -46,3 +49,26 @@ class ListHandler(Handler):
         )
         given = {name: self.get_query_argument(name, "")[:LONGEST_SEARCH] for name in others}
         return Listing(self.request.path, text, max(page, 1), given)
+
+    async def show_seen(
+        self,
+        page: str,
+        kind: Hints[Any],
+        listing: Listing,
+        *,
+        are_only_troubled: bool = False,
+        **content: Any,
+    ) -> None:
+        """Answer with a page of what passes over members have seen, of all offerings."""
+        offerings = {each.uuid: each.name for each in self.console.settings.offerings}
+        found = await self.console.do(
+            lambda: overview.find(
+                self.console.settings.state_dir,
+                kind,
+                list(offerings),
+                listing.text,
+                first=listing.first,
+                are_only_troubled=are_only_troubled,
+            )
+        )
+        self.show(page, listing=listing, per_page=PER_PAGE, found=found, offerings=offerings, **content)

@@ -10,7 +10,7 @@ from tornado.web import HTTPError
 from agent.cli.audit import in_words
 from agent.cli.web.allocations import EVENTS_SHOWN
 from agent.cli.web.handler import UUID, Handler
-from agent.cli.web.listing import PER_PAGE, ListHandler
+from agent.cli.web.listing import ListHandler
 from agent.run.diagnosis import picture
 from agent.state import blocked, journal, overview
 from agent.state.held_plans import subject_of
@@ -22,13 +22,7 @@ ACCOUNTS_SHOWN = 200
 
 class People(ListHandler):
     async def get(self) -> None:
-        listing, settings = self.listing(), self.console.settings
-        uuids = [each.uuid for each in settings.offerings]
-        found = await self.console.do(
-            lambda: overview.find(settings.state_dir, SEEN_PEOPLE, uuids, listing.text, first=listing.first)
-        )
-        names = {each.uuid: each.name for each in settings.offerings}
-        self.show("console_people", listing=listing, per_page=PER_PAGE, found=found, offerings=names)
+        await self.show_seen("console_people", SEEN_PEOPLE, self.listing())
 
 
 class Person(Handler):
@@ -47,8 +41,11 @@ class Person(Handler):
         username = seen.value.username
         query = Query(user=username, offerings=frozenset({offering_uuid}))
         # A person without a name on the cluster is in no account, and in no line of the journal.
-        count = EVENTS_SHOWN if username else 0
-        events, has_more = journal.latest(settings.state_dir, query, (), skipped=0, count=count)
+        events, has_more = (
+            journal.latest(settings.state_dir, query, (), skipped=0, count=EVENTS_SHOWN)
+            if username
+            else ([], False)
+        )
         held = (
             (
                 each,
@@ -72,7 +69,7 @@ class Person(Handler):
             "accounts": accounts,
             "accounts_shown": ACCOUNTS_SHOWN,
             "events": [in_words(line) for line in events],
-            "has_more": has_more and bool(username),
+            "has_more": has_more,
             "held": [(each, lines) for each, lines in held if lines],
             "closed": {account for account, users in of_accounts if username in users},
         }

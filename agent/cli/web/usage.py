@@ -78,7 +78,6 @@ class Usage(Act):
 
     async def post(self, offering_uuid: str) -> None:
         offering = self._served(offering_uuid)
-
         await self.console.act(lambda: ask(self.console, USAGES, KEY, "usage", offering))
         self.done(self.request.path)
 
