@@ -16,6 +16,7 @@ QUICK := tests/agent/core tests/agent/plan tests/agent/config tests/agent/state 
   $(filter-out %test_commands.py %test_site.py,$(wildcard tests/docs/test_*.py))
 
 SLURM_ROOTS ?= /var/cache/waldur-site-cluster/slurm
+SLURM_SUITES := trixie forky
 
 # Debian packages of the real parts that the tests run.
 SERVICES := munge mariadb-server slurmdbd slurmctld slurmd slurm-client redis-server slapd mosquitto rabbitmq-server chromium systemd libnss-db
@@ -53,14 +54,21 @@ quick: setup
 	rig/apart.sh $(BIN)/python -m pytest -q --numprocesses=2 --dist=loadfile $(QUICK) $(ARGS)
 
 # With the newer Pythons, those of the Debian roots of `make services-slurm`. Other clones use these, too: what is
-# installed for this one is below its build, and stays between runs.
+# installed for this one is below its build, and stays between runs. Of make and pip nothing is taken over that leads to
+# this machine's files.
 # Not the longest, which draw many examples or read the product's source (`test_readers.py`), nor the words.
 QUICK_FILES = $(filter %.py,$(wildcard $(QUICK) $(addsuffix /test_*.py,$(QUICK)) $(addsuffix /*/test_*.py,$(QUICK))))
 QUICK_NEWER = $(filter-out %_properties.py %_floods.py %_kinds.py %_together.py %_bytes.py %_readers.py tests/docs/%,$(QUICK_FILES))
-NEWER ?= *
+NEWER ?= $(SLURM_SUITES)
 quick-newer:
-	for root in $(patsubst %/made,%,$(wildcard $(SLURM_ROOTS)/$(NEWER)/made)); do \
-	  rig/in-root.sh $$root . /srv make -C /srv quick VENV=build/venv-$${root##*/} PYTHON=python3 QUICK="$(QUICK_NEWER)" ARGS="$(ARGS)" || exit; \
+	@for suite in $(NEWER); do \
+	  in_root="rig/in-root.sh $(SLURM_ROOTS)/$$suite . /srv"; \
+	  if $$in_root true; then \
+	    MAKEFLAGS= PIP_FIND_LINKS= $$in_root make -C /srv quick VENV=build/venv-$$suite PYTHON=python3 QUICK="$(QUICK_NEWER)" ARGS="$(ARGS)" || exit; \
+	  else \
+	    echo "NOT RUN with the Python of $$suite: no root there (\`make services-slurm\`), or it may not mount here" >&2; \
+	    [ "$(REQUIRE_REAL_SERVICES)" != 1 ] || exit; \
+	  fi; \
 	done
 
 test: setup
@@ -90,7 +98,7 @@ services:
 # Newer generations of SLURM, with their Python, MariaDB, Redis and Valkey, each in a Debian root below SLURM_ROOTS, which
 # stays (600 MB, two minutes).
 services-slurm:
-	rig/slurm-root.sh $(SLURM_ROOTS) trixie forky
+	rig/slurm-root.sh $(SLURM_ROOTS) $(SLURM_SUITES)
 
 # The reference with two of its plugins for reports, which the tests of `plugin_venv` run where it is there (190 MB).
 REFERENCE_VENV ?= /var/cache/waldur-site-cluster/reference
