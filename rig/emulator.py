@@ -9,7 +9,7 @@ import tempfile
 from functools import cache
 from pathlib import Path
 
-from rig import processes
+from rig import processes, quick_client
 from simulator.demo import emulator
 
 
@@ -25,7 +25,7 @@ def commands() -> Path:
     folder = Path(made.name)
     folder.chmod(0o755)
     programs, place, log = (folder / name for name in ("bin", "socket", "log"))
-    emulator.write_clients(programs, place)
+    emulator.write_clients(programs, place, write_client=quick_client.write_client)
     server = processes.start(emulator.server(place), log=log, env=os.environ)
     atexit.register(made.cleanup)
     atexit.register(processes.stop, server)

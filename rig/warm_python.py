@@ -20,7 +20,7 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
-from rig import processes
+from rig import processes, quick_client
 from simulator import fork_server
 from simulator.fork_server import NUMBER_BYTES, SIZE_BYTES
 
@@ -61,7 +61,7 @@ class WarmPython:
 
     def write_client(self, client: Path, *words: str) -> None:
         """Make a program that does what this Python does with these words and its own arguments after them."""
-        fork_server.write_client(client, self._place, *words)
+        quick_client.write_client(client, self._place, *words)
 
     def popen(self, words: Sequence[str], *, log: Path, env: Mapping[str, str]) -> WarmProcess:
         """Start what follows `python` on a command line, in the folder of its log."""
@@ -146,6 +146,11 @@ def of_commands() -> WarmPython:
     bodies = (command.body for command in COMMANDS.values() if isinstance(command, LazyCommand))
     as_they_run = ("backends.slurm.plugin", "kombu.transport.redis", "rig.warm_python:read_a_configuration")
     return started("tasks.events", "tasks.queue.inspection", *bodies, *as_they_run)
+
+
+def of_programs() -> WarmPython:
+    """Return the one that has what stand-ins for the programs of a head node and of MAM have."""
+    return started("json", "typing", "fcntl", "simulator.mam.programs")
 
 
 def read_a_configuration() -> None:

@@ -16,7 +16,7 @@ import fcntl
 import os
 import shutil
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from simulator import fork_server
@@ -40,11 +40,16 @@ def environment(folder: Path) -> dict[str, str]:
     }
 
 
-def write_clients(folder: Path, place: Path, programs: Iterable[Path] = PROGRAMS) -> None:
+def write_clients(
+    folder: Path,
+    place: Path,
+    programs: Iterable[Path] = PROGRAMS,
+    write_client: Callable[[Path, Path, str], None] = fork_server.write_client,
+) -> None:
     """Make a client of the process that listens at `place` for each of these programs, of the same name."""
     folder.mkdir(parents=True, exist_ok=True)
     for program in programs:
-        fork_server.write_client(folder / program.name, place, str(program))
+        write_client(folder / program.name, place, str(program))
 
 
 def server(place: Path) -> list[str]:

@@ -18,7 +18,8 @@ from simulator.mam.faults import FAULTS_FILE, LOG_FILE
 from simulator.mam.programs import PROGRAMS
 
 # Without the site's packages and settings: a start takes 20 ms.
-SCRIPT = """#!{python} -SE
+PYTHON = f"{sys.executable} -SE"
+SCRIPT = """#!{python}
 import sys
 sys.path.insert(0, {root!r})
 from simulator.mam.programs import main
@@ -29,15 +30,19 @@ main(__file__)
 class StandIn:
     """An installation of the simulated MAM."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, python: str = PYTHON) -> None:
         self.folder = folder
         # What `moab_bin_path` is set to.
         self.bin = folder / "bin"
         self.bin.mkdir(parents=True, exist_ok=True)
+        self.make_programs(python)
+
+    def make_programs(self, python: str = PYTHON) -> None:
+        """Make its programs, which this command line of Python runs."""
         root = str(Path(simulator.__file__).resolve().parents[1])
         for name in PROGRAMS:
             path = self.bin / name
-            path.write_text(SCRIPT.format(python=sys.executable, root=root), encoding="utf-8")
+            path.write_text(SCRIPT.format(python=python, root=root), encoding="utf-8")
             path.chmod(0o755)
 
     @property

@@ -22,6 +22,7 @@ from backends.moab.backend import MoabBackend
 from backends.moab.plugin import plugin as moab_plugin
 from backends.slurm.backend import SlurmBackend
 from backends.slurm.plugin import plugin
+from rig.mam import quick_stand_in
 from rig.parts import SLURM_SUITES, require
 from rig.slurm_cluster import SlurmCluster
 from rig.slurmrestd import Slurmrestd
@@ -178,7 +179,7 @@ def on_stand_in(mam: StandIn, *, state: str = "state", **settings: object) -> Mo
 @pytest.fixture(scope="module")
 def mam(tmp_path_factory: pytest.TempPathFactory) -> StandIn:
     """A stand-in MAM that refuses one account."""
-    mam = StandIn(tmp_path_factory.mktemp("mam"))
+    mam = quick_stand_in(tmp_path_factory.mktemp("mam"))
     refused = {
         "needle": "mam-create-account -a a_orphan",
         "code": 1,
@@ -197,7 +198,7 @@ def on_moab(mam: StandIn) -> Callable[..., Backend]:
 @pytest.fixture(scope="module")
 def on_closed_moab(tmp_path_factory: pytest.TempPathFactory) -> Callable[[], Backend]:
     """A MAM that does not let us see its funds."""
-    mam = StandIn(tmp_path_factory.mktemp("closed"))
+    mam = quick_stand_in(tmp_path_factory.mktemp("closed"))
     mam.faults(
         {"needle": "mam-list-funds", "code": 1, "stderr": "User waldur is not authorized to do this\n"}
     )

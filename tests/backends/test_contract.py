@@ -33,6 +33,7 @@ from backends.testing.contract import (
 from backends.testing.memory import MemoryBackend, MemoryCluster, empty_cluster, slurm_settings
 from rig import job_rows
 from rig.job_rows import JobRow
+from rig.mam import quick_stand_in
 from rig.parts import GENERATIONS, SLURM_SUITES
 from rig.processes import free_ports
 from rig.slurm_cluster import SlurmCluster
@@ -292,7 +293,7 @@ def subject(request: pytest.FixtureRequest) -> Subject:
             return rest(by_rest(access, state), by_rest(closed, state), use, asks=not version)
         case "moab":
             kinds = [request.getfixturevalue(name) for name in ("on_moab", "on_closed_moab", "mam")]
-            silent = StandIn(folder)
+            silent = quick_stand_in(folder)
             silent.faults({"needle": "mam-", "code": 1, "stderr": "no server\n"})
             return moab(*kinds, silent)
         case _:

@@ -7,13 +7,16 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from rig import quick_client
 from rig.child_process import is_alive
 from rig.processes import wait_until
 from rig.warm_python import of_workers, python
+from simulator import fork_server
 
 SAID = """
 import os, sys
@@ -23,15 +26,18 @@ sys.exit(int(sys.argv[1]))
 """
 
 
+@pytest.mark.parametrize("write_client", [quick_client.write_client, fork_server.write_client])
 @pytest.mark.parametrize("how", ["script", "file", "module"])
 @pytest.mark.parametrize("code", [0, 3])
 def test_a_command_has_its_arguments_folder_environment_streams_and_code(
-    tmp_path: Path, how: str, code: int
+    tmp_path: Path, write_client: Callable[[Path, Path], None], how: str, code: int
 ) -> None:
     (tmp_path / "said.py").write_text(SAID)
+    client = tmp_path / "client"
+    write_client(client, of_workers().program.with_name("socket"))
     words = {"script": ["-c", SAID], "file": ["said.py"], "module": ["-m", "said"]}[how]
     done = subprocess.run(
-        [python(), *words, str(code), "ü"],
+        [client, *words, str(code), "ü"],
         env={"WORD": "a=b"},
         cwd=tmp_path,
         input="in",
@@ -42,6 +48,12 @@ def test_a_command_has_its_arguments_folder_environment_streams_and_code(
     called = {"script": "-c", "file": "said.py", "module": str(tmp_path / "said.py")}[how]
     assert done.stdout == f"{[called, str(code), 'ü']} {tmp_path} a=b True __main__ in\n", done.stderr
     assert (done.stderr, done.returncode) == ("problem\n", code)
+
+
+def test_the_words_of_a_client_are_its_own(tmp_path: Path) -> None:
+    words = ["it's", '"$HOME" @ARGV', "\\", "\\'", "{}", ""]
+    of_workers().write_client(tmp_path / "client", "-c", "import sys; print(sys.argv[1:])", *words)
+    assert subprocess.check_output([tmp_path / "client", "last"], text=True) == f"{[*words, 'last']}\n"
 
 
 def test_an_error_and_a_sentence_end_it_as_python_does() -> None:

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from rig.mam import quick_stand_in
 from rig.site import configuration
-from simulator.mam.install import StandIn
 from simulator.server.waldur import SimulatedWaldur
 from simulator.world.seed import ComponentSpec, Scenario
 from tests.agent.cli.conftest import Command
@@ -37,7 +37,7 @@ def waldur() -> Iterator[SimulatedWaldur]:
 
 @pytest.fixture
 def moab(waldur: SimulatedWaldur, tmp_path: Path) -> OperatorSite:
-    return OperatorSite(waldur, tmp_path, commands=StandIn(tmp_path / "mam").bin)
+    return OperatorSite(waldur, tmp_path, commands=quick_stand_in(tmp_path / "mam").bin)
 
 
 def file_of(site: OperatorSite, **backend: Any) -> str:
@@ -141,7 +141,7 @@ def test_what_is_said_of_an_account_and_a_mam_that_is_away_is_in_words_of_moab(
     found = command("diagnose-account", "a_one", "-v", "-c", file)
     assert "MOAB Account Diagnostic: a_one" in found.out
     assert "[OK]       deposits[deposit]: 100 == 100" in found.out
-    StandIn(moab.folder / "mam").faults({"needle": "mam-", "code": 1, "stderr": "no server\n"})
+    quick_stand_in(moab.folder / "mam").faults({"needle": "mam-", "code": 1, "stderr": "no server\n"})
     away = command("diagnostics", "-c", file)
     assert away.code == 1
     assert "`mam-list-accounts --raw --quiet --show Name`" in away.out

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from rig.mam import quick_stand_in
 from simulator.mam.install import StandIn
 
 
 @pytest.fixture
 def mam(tmp_path: Path) -> StandIn:
-    made = StandIn(tmp_path)
+    made = quick_stand_in(tmp_path)
     made.watch()
     return made

@@ -36,6 +36,7 @@ from backends.moab.commands import NotInMoab
 from backends.moab.programs import failure
 from backends.process import CommandMissing, Completed
 from backends.testing.contract import join, leave, new
+from rig.mam import quick_stand_in
 from simulator.mam.install import StandIn
 from tests.backends.conftest import on_stand_in
 
@@ -87,7 +88,7 @@ def test_the_commands_printed_do_what_apply_does(
     mam: StandIn, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     """Run by a shell, on a MAM with a fund that everybody can use."""
-    other = StandIn(tmp_path_factory.mktemp("other"))
+    other = quick_stand_in(tmp_path_factory.mktemp("other"))
     for each in (mam, other):
         with each.changed() as books:
             books.create_fund()

@@ -78,6 +78,16 @@ STORIES = {
         stands=False,
     ),
 }
+
+
+@pytest.fixture
+def mam(tmp_path: Path) -> StandIn:
+    """With real programs: a fault kills who started one."""
+    made = StandIn(tmp_path)
+    made.watch()
+    return made
+
+
 STEPS = [(story, command) for story, case in STORIES.items() for command in case.commands]
 WHEN = ("before", "after")
 MONEY = ("mam-create-fund", "mam-deposit", "mam-withdraw -z 40 -f 18", "mam-delete-fund -f 17")

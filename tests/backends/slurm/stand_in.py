@@ -6,7 +6,6 @@ Each call is logged. Without a rule for it a write says nothing and ends with 0,
 
 from __future__ import annotations
 
-import sys
 from ast import literal_eval
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
@@ -27,9 +26,10 @@ from agent.core.plans import Outcome
 from backends.base import BackendContext
 from backends.slurm.backend import SlurmBackend
 from backends.slurm.plugin import plugin
+from rig import warm_python
 
 PROGRAM = r"""
-import fcntl, os, sys  # as little as possible: a start costs 20 ms, with json 40
+import fcntl, os, sys
 folder = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 program, words = os.path.basename(__file__), sys.argv[1:]
 line = " ".join([program, *words])
@@ -160,7 +160,7 @@ class HeadNode:
         self.bin.mkdir()
         for name in programs:
             path = self.bin / name
-            path.write_text(f"#!{sys.executable} -SE\n{PROGRAM}")
+            path.write_text(f"#!{warm_python.of_programs().program}\n{PROGRAM}")
             path.chmod(0o755)
         for name, text in READS.items():
             self.answer(name, text)

@@ -55,7 +55,7 @@ class World:
     def install(self, *programs: str) -> None:
         for name in programs:
             source = shutil.copy(SOURCES / f"{name}.py", self._sources / name)
-            warm_python.started("json", "typing").write_client(self.bin / name, str(source))
+            warm_python.of_programs().write_client(self.bin / name, str(source))
 
     def add_users(self, *names: str, home: str = "") -> None:
         users = self._read("users")

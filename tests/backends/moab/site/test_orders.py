@@ -166,6 +166,7 @@ def test_a_pass_that_dies_at_a_command_is_finished_by_the_next(
 def test_an_agent_that_is_killed_while_it_deposits_deposits_once(world: World) -> None:
     """The command outlives it; whoever comes next, at once, waits for that and then looks."""
     world.place("one")
+    world.mam.make_programs()
     world.mam.faults({"needle": "mam-deposit", "times": 1, "kill": "parent", "sleep_s": 0.3})
     assert run_program("run", "order_process", "--once", "-c", str(world.path)).code == -SIGKILL
     world.processed(done=1)
@@ -182,6 +183,7 @@ def test_an_agent_that_is_killed_while_it_ends_the_last_allocation_leaves_no_pro
 ) -> None:
     (resource,) = world.stand("a_one")
     world.waldur.orders.place_terminate(resource)
+    world.mam.make_programs()
     world.mam.faults({"needle": command, "times": 1, "kill": "parent", "sleep_s": 0.1})
     assert run_program("run", "order_process", "--once", "-c", str(world.path)).code == -SIGKILL
     world.processed(done=1)

@@ -13,9 +13,9 @@ from agent.config.model import Mode
 from agent.run import site as sites
 from agent.run.results import PassReport
 from agent.run.site import Site
+from rig.mam import quick_stand_in
 from rig.site import configuration, settings_of
 from simulator.mam.books import money
-from simulator.mam.install import StandIn
 from simulator.server.waldur import SimulatedWaldur
 from simulator.world.seed import ComponentSpec, Scenario
 from tests.world import AnyWorld
@@ -51,7 +51,7 @@ class World(AnyWorld):
     ) -> None:
         self.waldur = waldur
         self.folder = folder
-        self.mam = StandIn(folder / "mam")
+        self.mam = quick_stand_in(folder / "mam")
         self.mam.watch()
         self.configure(backend=backend, components=components, **offering)
 
