@@ -2,19 +2,29 @@
 """Carries batches out, one after the other, under the cluster's lock; one outcome per action.
 
 No command carries more than fits into a few seconds, and between two of them the lock is passed on to who waits for an
-order. A batch that is refused is tried again action by action, so that one bad name fails no other action. After a sign
-of an outage nothing more is tried. What rc 0 really did is not judged here: the caller reads the cluster back.
+order. A batch that is refused is tried again in parts, and these action by action, so that one bad name fails no other
+action. After a sign of an outage nothing more is tried. What rc 0 really did is not judged here: the caller reads the
+cluster back.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from functools import partial
 from itertools import groupby
 
 from agent.core.account_names import fold
-from agent.core.actions import ClusterAction, DeleteQos, MoveAccount, ObjectKind, ObjectRef, SetQos, only
+from agent.core.actions import (
+    ClusterAction,
+    DeleteQos,
+    MoveAccount,
+    ObjectKind,
+    ObjectRef,
+    RemoveMember,
+    SetQos,
+    only,
+)
 from agent.core.errors import (
     BackendError,
     BackendUnavailable,
@@ -41,9 +51,12 @@ from backends.slurm.programs import NO_ACCESS_TO_QOS, Programs, failure, output
 
 log = logging.getLogger(__name__)
 
+# So many commands are worth a look at who is in their accounts, after which they may be one.
+WORTH_A_READ = 3
+
 
 class Writer:
-    """Applies actions to one cluster. `tree` reads its accounts and associations."""
+    """Applies actions to one cluster. `tree` reads its accounts and associations, `members` who is in some accounts."""
 
     def __init__(  # noqa: PLR0913  the parts of one cluster
         self,
@@ -53,6 +66,7 @@ class Writer:
         *,
         programs: Programs,
         tree: Callable[[], Snapshot],
+        members: Callable[[Set[str]], Snapshot],
         jobs: Jobs,
         costs: Costs,
     ) -> None:
@@ -62,6 +76,7 @@ class Writer:
         self._lock = lock
         self._programs = programs
         self._tree = tree
+        self._members = members
         self._jobs = jobs
         self._loader = Loader(runner, builder, lock, programs, costs)
         self._detour = Detour(builder, jobs, tree, self._error_of)
@@ -96,7 +111,7 @@ class Writer:
         for program, batches in groupby(left, key=lambda batch: batch.program):
             if program == "sacctmgr":
                 with self._lock:
-                    for batch in batches:
+                    for batch in self._merged(batches):
                         yield from self._in_portions(batch, failures)
             else:
                 # Jobs may take a while to end: others may write in the meantime.
@@ -104,12 +119,36 @@ class Writer:
                 yield from (Outcome(batch.actions[0], error) for batch, error in cancels.items() if error)
                 yield from self._jobs.cancel([batch for batch, error in cancels.items() if not error])
 
+    def _merged(self, batches: Iterable[Batch]) -> Iterator[Batch]:
+        """Yield the batches, those that remove members in as few as who is in their accounts at that moment allows: on
+        26.05 a command takes the same time for one association as for two hundred (docs/performance.md).
+        """
+        for kind, group in groupby(batches, key=lambda batch: type(batch.actions[0])):
+            some = list(group)
+            yield from self._fewer(some) if kind is RemoveMember else some
+
+    def _fewer(self, removals: list[Batch]) -> list[Batch]:
+        if len(removals) < WORTH_A_READ:
+            return removals
+        leavers = only(RemoveMember, (action for batch in removals for action in batch.actions))
+        try:
+            there = self._members({leaver.account for leaver in leavers})
+        except BackendError as unread:
+            log.warning("%s; members are removed account by account", unread)
+            return removals
+        return self._builder.removals(leavers, there.users_of)
+
     def _in_portions(self, batch: Batch, failures: FailurePropagation) -> Iterator[Outcome]:
         """Run a batch in as many commands as its cost asks for."""
         left, kind = list(batch.actions), kind_of(batch.argv)
         while left:
             some = leading_actions(left, self._costs.actions_at_once(kind, left))
-            parts = [batch] if len(some) == len(batch.actions) else self._builder.batches(some)
+            if len(some) == len(batch.actions):
+                parts = [batch]
+            elif leavers := only(RemoveMember, some):
+                parts = [self._builder.removal(leavers)]
+            else:
+                parts = self._builder.batches(some)
             begun = set(some)
             left = [action for action in left if action not in begun]
             for part in parts:
@@ -124,10 +163,16 @@ class Writer:
         """Return how long `apply` will be at work on the accounting database, without waiting for others."""
         usable = self._checked(actions)[0]
         loaded, seconds = self._loader.expected(usable, cluster)
-        left = self._builder.batches(action for action in usable if action not in loaded)
+        left = [action for action in usable if action not in loaded]
+        leavers = only(RemoveMember, left)
+        batches = [
+            *self._builder.batches(action for action in left if action not in frozenset(leavers)),
+            # As if nobody stayed in an account that others leave.
+            *self._builder.removals(leavers, lambda _: frozenset()),
+        ]
         return seconds + sum(
             self._costs.total_s(kind_of(batch.argv), batch.actions)
-            for batch in left
+            for batch in batches
             if batch.program == "sacctmgr"
         )
 
@@ -181,7 +226,7 @@ class Writer:
             if len(batch.actions) == 1:
                 yield Outcome(batch.actions[0], too_long)
             else:
-                yield from self._one_by_one(batch, too_long, failures, by_detour=by_detour)
+                yield from self._in_parts(batch, too_long, failures, by_detour=by_detour)
             return
         error = failure(completed)
         if error is None:
@@ -202,7 +247,7 @@ class Writer:
                 log.warning("`%s` said: %s", command, one_line(completed.stderr))
             yield from (Outcome(a, error, (command,), completed.duration_s) for a in batch.actions)
             return
-        yield from self._one_by_one(batch, error, failures, by_detour=by_detour)
+        yield from self._in_parts(batch, error, failures, by_detour=by_detour)
 
     def _gave_access(self, batch: Batch, error: BackendError) -> bool:
         """Return whether members' own QoS got the new default of their account, for the lack of which it was refused.
@@ -222,16 +267,20 @@ class Writer:
                 return False
         return bool(additions)
 
-    def _one_by_one(
+    def _in_parts(
         self, batch: Batch, error: BackendError, failures: FailurePropagation, *, by_detour: bool
     ) -> Iterator[Outcome]:
-        log.warning("%s; trying its %d actions one by one", error, len(batch.actions))
-        for action in batch.actions:
+        parts, how = self._builder.batches(batch.actions), "account by account"
+        if len(parts) == 1:
+            parts, how = [self._builder.single(action) for action in batch.actions], "one by one"
+        log.warning("%s; trying its %d actions %s", error, len(batch.actions), how)
+        for part in parts:
             self._lock.give_way()
-            if stopped := failures.error_for(action):
-                yield Outcome(action, stopped)
-            else:
-                yield from self._run(self._builder.single(action), failures, by_detour=by_detour)
+            stopped = {action: why for action in part.actions if (why := failures.error_for(action))}
+            yield from (Outcome(action, why) for action, why in stopped.items())
+            left = [action for action in part.actions if action not in stopped]
+            for rest in self._builder.batches(left) if stopped else [part]:
+                yield from self._run(rest, failures, by_detour=by_detour)
 
 
 def not_empty(

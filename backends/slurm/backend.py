@@ -79,6 +79,7 @@ class SlurmBackend:
             self._lock,
             programs=self._programs,
             tree=self._reader.tree,
+            members=self._reader.members,
             jobs=jobs,
             costs=Costs(
                 lambda: self._reader.seen_rows, context.costs(COSTS_OF), lambda: self._reader.is_placed

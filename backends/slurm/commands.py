@@ -8,7 +8,7 @@ that differ only in names are merged. Every name is checked here, before it can 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,7 +42,7 @@ from agent.core.errors import BackendError
 from agent.core.model import MemberQos
 from backends.hierarchy import levels
 from backends.slurm.allowed_names import checked, free_text
-from backends.slurm.grouping import grouped, portioned, products
+from backends.slurm.grouping import grouped, portioned, products, removals
 
 UserAction = (
     AddMember
@@ -229,22 +229,34 @@ class CommandBuilder:
         ]
 
     def _remove_members(self, actions: Sequence[RemoveMember]) -> list[Batch]:
-        """Return the commands that end associations.
+        """Return the commands that end associations, whoever else is in the accounts.
 
-        Associations that are no user's default come first, and never in one command with a default one: 22.05 refuses
-        a default account that follows another row, by user name. One command names users and accounts and ends all
-        their pairs, so only equal sets may be merged: the users who leave the same accounts, or the accounts that the
-        same users leave, whichever needs fewer commands.
+        One command names users and accounts and ends all their pairs, so only equal sets are merged.
         """
-        found = []
-        for default in (False, True):
-            leavers = [a for a in actions if bool(a.is_default) is default]
-            by_users = products(leavers, lambda a: a.user, lambda a: a.account)
-            by_accounts = products(leavers, lambda a: a.account, lambda a: a.user)
-            for group in min(by_users, by_accounts, key=len):
-                names = (f"name={_users(group)}", f"account={_accounts(group)}", *self._where)
-                found.append(Batch(tuple(group), ("remove", "user", "where", *names)))
-        return found
+        return self._removals(actions, products)
+
+    def removals(self, actions: Sequence[RemoveMember], users_of: Callable[[str], Set[str]]) -> list[Batch]:
+        """Return the fewest commands that end these associations and no other. `users_of`: who is in an account now."""
+        return self._removals(actions, lambda leavers: removals(leavers, users_of))
+
+    def _removals(
+        self,
+        actions: Sequence[RemoveMember],
+        groups: Callable[[Sequence[RemoveMember]], Iterable[Sequence[RemoveMember]]],
+    ) -> list[Batch]:
+        """Associations that are no user's default come first, and never in one command with a default one: 22.05
+        refuses a default account that follows another row, by user name.
+        """
+        return [
+            self.removal(group)
+            for default in (False, True)
+            for group in groups([a for a in actions if bool(a.is_default) is default])
+        ]
+
+    def removal(self, actions: Sequence[RemoveMember]) -> Batch:
+        """Return the command that names the users and the accounts of these actions."""
+        names = (f"name={_users(actions)}", f"account={_accounts(actions)}", *self._where)
+        return Batch(tuple(actions), ("remove", "user", "where", *names))
 
     def _cancel_jobs(self, actions: Sequence[CancelJobs]) -> list[Batch]:
         """Return one scancel per action: it takes one account at a time."""

@@ -90,16 +90,20 @@ def kind_of(argv: Sequence[str]) -> str:
 
 
 def leading_actions(actions: Sequence[ClusterAction], at_most: int) -> Sequence[ClusterAction]:
-    """Return the first actions of a command that may carry so many. Of a command about users and accounts that is a
-    whole product of both again, or one user with some accounts.
+    """Return the first actions of a command that may carry so many. Of a command about users and accounts, which is
+    about all pairs of both, that is all of some users, or some of one.
     """
     if len(actions) <= at_most or "user" not in actions[0].ids():
         return actions[:at_most]
-    accounts = len({action.ids().get("account", "") for action in actions})
-    size = at_most - at_most % accounts if accounts <= at_most else at_most
-    return sorted(
-        actions, key=lambda action: (action.ids().get("user", ""), action.ids().get("account", ""))
-    )[:size]
+
+    def place(action: ClusterAction) -> tuple[str, str]:
+        return action.ids().get("user", ""), action.ids().get("account", "")
+
+    ordered = sorted(actions, key=place)
+    users = [place(action)[0] for action in ordered]
+    # Not among the actions of a user, unless it is the first.
+    size = at_most - next((n for n in range(at_most) if users[at_most - n - 1] != users[at_most]), at_most)
+    return ordered[: size or at_most]
 
 
 class Costs:
@@ -148,7 +152,7 @@ class Costs:
         """Return what a unit is taken to cost at least. A removal of an association that is older than a day renumbers
         nothing, and its age is unknown: the next one may be younger.
         """
-        return self._guess(kind).unit_s / GROWTH if kind in REMOVALS else 0.0
+        return self._guess(kind).unit_s / GROWTH if kind in REMOVALS and self._is_placed() else 0.0
 
     def units_of(self, kind: str, actions: Sequence[ClusterAction]) -> float:
         """Return the work of the command of these actions."""

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import fields, replace
@@ -195,6 +195,10 @@ class Reader:
         self.seen_cluster = min(tree.clusters)
         self.seen_rows = len(tree.accounts) + len(tree.associations)
         return found
+
+    def members(self, accounts: Set[str]) -> Snapshot:
+        """Read who is in these accounts, by name where one command can name them. Raises BackendError."""
+        return self._branches(frozenset(accounts)) if can_name("account", accounts) else self.tree()
 
     def _branches(self, accounts: frozenset[str]) -> Snapshot:
         """Read these accounts and what is in them; not where they stand, but below what. Raises BackendError."""

@@ -272,9 +272,7 @@ class RequestBuilder:
             leavers = [
                 a for a in actions if bool(a.is_default) is default and rows.of_user(a.account, a.user)
             ]
-            by_users = products(leavers, lambda a: a.user, lambda a: a.account)
-            by_accounts = products(leavers, lambda a: a.account, lambda a: a.user)
-            for group in min(by_users, by_accounts, key=len):
+            for group in products(leavers):
                 users = sorted({a.user for a in group})
                 accounts = sorted({a.account for a in group})
                 gone = {row.key for a in group for row in rows.of_user(a.account, a.user)}

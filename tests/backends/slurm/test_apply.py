@@ -215,7 +215,9 @@ def test_a_writer_who_waits_in_vain_has_tried_nothing(tmp_path: Path) -> None:
     jobs = Jobs(runner, programs, "c1")
     costs = Costs(lambda: 0, HintsOfThisProcess[float]())
     tree = node.backend().observe
-    writer = Writer(runner, builder, lock, programs=programs, tree=tree, jobs=jobs, costs=costs)
+    writer = Writer(
+        runner, builder, lock, programs=programs, tree=tree, members=lambda _: tree(), jobs=jobs, costs=costs
+    )
     with WriteLock(tmp_path / "state", "c1"), pytest.raises(ClusterBusy):
         writer.apply([limits("a")], "")
     assert node.calls() == []

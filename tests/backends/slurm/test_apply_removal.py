@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.core.actions import ClusterAction, DeleteAccount, DeleteQos, MoveDefaultAccount
+from agent.core.actions import ClusterAction, DeleteAccount, DeleteQos, MoveDefaultAccount, RemoveMember
 from agent.core.errors import (
     BackendError,
     BackendUnavailable,
@@ -63,6 +63,72 @@ def test_a_qos_that_another_cluster_uses_is_left(node: HeadNode) -> None:
     assert [line for line in node.writes() if "qos" in line] == ["remove qos where name=y"]
 
 
+IN_ACCOUNTS = "account=root,x,y,z"
+
+
+def leavers(**users: str) -> list[ClusterAction]:
+    return [RemoveMember(account=account, user=user) for account in users for user in users[account]]
+
+
+def standing(**users: str) -> Rule:
+    """Who is in the accounts when they are asked for by name."""
+    rows = [f"c1|{account}|||root|||||" for account in users]
+    rows += [f"c1|{account}|{user}|||||||" for account in users for user in users[account]]
+    return Rule(IN_ACCOUNTS, 0, stdout="\n".join(["c1|root||||||||", *rows, ""]))
+
+
+def test_members_of_several_accounts_leave_with_one_command_after_a_look_at_who_is_in_these(
+    node: HeadNode,
+) -> None:
+    node.rules(standing(x="abo", y="cd", z="ef"))
+    assert errors(applied(node, leavers(x="ab", y="cd", z="ef"))) == {}
+    assert node.writes() == ["remove user where name=a,b,c,d,e,f account=x,y,z cluster=c1"]
+    assert len([line for line in node.calls() if IN_ACCOUNTS in line]) == 1
+
+
+def test_who_joined_another_of_these_accounts_meanwhile_stays_in_that(node: HeadNode) -> None:
+    node.rules(standing(x="ab", y="cda", z="ef"))
+    assert errors(applied(node, leavers(x="ab", y="cd", z="ef"))) == {}
+    assert node.writes() == [
+        "remove user where name=b,c,d,e,f account=x,y,z cluster=c1",
+        "remove user where name=a account=x cluster=c1",
+    ]
+
+
+def test_two_accounts_are_left_without_a_look(node: HeadNode) -> None:
+    assert errors(applied(node, leavers(x="ab", y="cd"))) == {}
+    assert not [line for line in node.calls() if "show assoc" in line]
+    assert len(node.writes()) == 2
+
+
+def test_where_nobody_can_look_members_leave_account_by_account(
+    node: HeadNode, caplog: pytest.LogCaptureFixture
+) -> None:
+    node.rules(Rule(IN_ACCOUNTS, 1, stderr=" Problem with query\n"))
+    assert errors(applied(node, leavers(x="ab", y="cd", z="ef"))) == {}
+    assert len(node.writes()) == 3
+    assert "Problem with query; members are removed account by account" in caplog.text
+
+
+def test_a_refused_command_for_several_accounts_is_tried_account_by_account(node: HeadNode) -> None:
+    refused = " Error with request: Job(s) active\n"
+    node.rules(
+        standing(x="ab", y="cd", z="ef"),
+        Rule("name=a,b,c", 1, stderr=refused),
+        Rule("name=c", 1, stderr=refused),
+    )
+    outcomes = applied(node, leavers(x="ab", y="cd", z="ef"))
+    assert errors(outcomes) == {"remove member c from y": "JobsStillActive"}
+    assert [line.split()[3:5] for line in node.writes()] == [
+        ["name=a,b,c,d,e,f", "account=x,y,z"],
+        ["name=a,b", "account=x"],
+        ["name=c,d", "account=y"],
+        ["name=c", "account=y"],
+        ["name=d", "account=y"],
+        ["name=e,f", "account=z"],
+    ]
+
+
 def test_jobs_that_do_not_end_keep_their_account_and_its_parent_and_nothing_else(tmp_path: Path) -> None:
     node = HeadNode(tmp_path)
     node.rules(Rule("squeue --noheader --all", 0, stdout="x|ann\nx|bob\n"))
@@ -74,6 +140,7 @@ def test_jobs_that_do_not_end_keep_their_account_and_its_parent_and_nothing_else
         WriteLock(tmp_path / "state", "c1"),
         programs=programs,
         tree=node.backend().observe,
+        members=lambda _: node.backend().observe(),
         jobs=Jobs(runner, programs, "c1", grace_s=0),
         costs=Costs(lambda: 0, HintsOfThisProcess[float]()),
     )

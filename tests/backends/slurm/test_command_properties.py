@@ -3,11 +3,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.core.actions import AddMember, ClusterAction, RemoveMember
-from backends.slurm.commands import CommandBuilder
+from backends.slurm.commands import Batch, CommandBuilder
+from backends.slurm.costs import leading_actions
 from tests.backends.slurm.wanted import account, delete, join, leave, limits, move
 
 COMMANDS = CommandBuilder("c1")
@@ -36,14 +39,63 @@ def test_every_action_is_in_exactly_one_batch_and_the_commands_are_always_the_sa
     assert COMMANDS.batches(wanted) == batches
 
 
+def named_pairs(batch: Batch) -> set[tuple[str, str]]:
+    words = dict(word.split("=", 1) for word in batch.argv if "=" in word)
+    return {(name, user) for name in words["account"].split(",") for user in words["name"].split(",")}
+
+
+def pairs_of(actions: Iterable[ClusterAction]) -> set[tuple[str, str]]:
+    return {(a.account, a.user) for a in actions if isinstance(a, AddMember | RemoveMember)}
+
+
 @given(wanted=ACTIONS)
 def test_a_batch_says_nothing_that_its_actions_do_not_ask_for(wanted: list[ClusterAction]) -> None:
     """A command with several users and several accounts means every pair: all of them must be wanted."""
     for batch in COMMANDS.batches(wanted):
-        if batch.argv[1] != "user" or batch.argv[0] not in ("add", "remove"):
-            continue
-        words = dict(word.split("=", 1) for word in batch.argv if "=" in word)
-        pairs = {(name, user) for name in words["account"].split(",") for user in words["name"].split(",")}
-        assert pairs == {
-            (a.account, a.user) for a in batch.actions if isinstance(a, AddMember | RemoveMember)
-        }
+        if batch.argv[1] == "user" and batch.argv[0] in ("add", "remove"):
+            assert named_pairs(batch) == pairs_of(batch.actions)
+
+
+# Who is in which account, who of them leaves, and whose default account that is.
+TREES = st.dictionaries(
+    st.tuples(st.sampled_from("abcdef"), st.sampled_from("tuvwxyz")),
+    st.sampled_from(("stays", "leaves", "last")),
+)
+
+
+@given(tree=TREES, at_most=st.integers(1, 8))
+def test_commands_for_those_who_are_there_end_what_is_wanted_once_and_nothing_else(
+    tree: dict[tuple[str, str], str], at_most: int
+) -> None:
+    leavers = [leave(*pair, default=how == "last") for pair, how in tree.items() if how != "stays"]
+
+    def users_of(account: str) -> set[str]:
+        return {user for name, user in tree if name == account}
+
+    batches = COMMANDS.removals(leavers, users_of)
+    assert sorted(pairs_of(a for batch in batches for a in batch.actions)) == sorted(pairs_of(leavers))
+    assert len(batches) <= len(COMMANDS.batches(leavers))
+    for batch in batches:
+        left = list(batch.actions)
+        while left:
+            some = leading_actions(left, at_most)
+            assert 0 < len(some) <= at_most
+            there = named_pairs(COMMANDS.removal(some)) & tree.keys()
+            assert there == pairs_of(some)
+            left = [action for action in left if action not in some]
+
+
+def test_people_who_leave_all_that_is_left_share_a_command() -> None:
+    leavers = [leave(f"a{n}", f"u{n}_{m}") for n in range(20) for m in range(10)]
+    pairs = {(a.account, a.user) for a in leavers}
+    (batch,) = COMMANDS.removals(leavers, lambda name: {user for account, user in pairs if account == name})
+    assert pairs_of(batch.actions) == pairs_of(leavers)
+    pairs |= {("a7", "u3_1")}
+    both = COMMANDS.removals(leavers, lambda name: {user for account, user in pairs if account == name})
+    assert [[a.user for a in each.actions] for each in both][1:] == [["u3_1"]]
+
+
+def test_no_command_names_more_than_may_be_in_one_argument() -> None:
+    leavers = [leave(f"a{n // 2}", f"u{n}") for n in range(1_400)] + [leave(f"b{n}", "v") for n in range(600)]
+    for batch in COMMANDS.removals(leavers, lambda _: frozenset()):
+        assert max(len(word.split(",")) for word in batch.argv) <= 500

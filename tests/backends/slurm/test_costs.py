@@ -334,6 +334,7 @@ class LargeCluster:
             WriteLock(folder / "state", "c1", wait_s=wait_s),
             programs=programs,
             tree=lambda: Snapshot("c1"),
+            members=lambda _: Snapshot("c1"),
             jobs=Jobs(runner, programs, "c1"),
             costs=costs(rows),
         )

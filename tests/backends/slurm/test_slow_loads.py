@@ -71,6 +71,7 @@ def loads_of(actions: Sequence[ClusterAction], costs: Costs, folder: Path, readi
         WriteLock(folder / "state", "c1"),
         programs=programs,
         tree=lambda: Snapshot("c1"),
+        members=lambda _: Snapshot("c1"),
         jobs=Jobs(runner, programs, "c1"),
         costs=costs,
     )

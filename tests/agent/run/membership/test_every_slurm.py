@@ -174,3 +174,35 @@ def test_nobody_leaves_the_default_account_who_stays_in_another_one_for_now(
     assert outcomes["a_one"].commands == ()
     assert "root" in site.members("a_one")
     assert site.defaults()["root"] == "a_one"
+
+
+@pytest.mark.by_commands
+def test_members_of_many_accounts_leave_at_once_and_those_who_stay_in_one_of_them_do(
+    slurm: SlurmCluster, make: Make
+) -> None:
+    """Most of them have their default account there, whose end 22.05 refuses after another association's."""
+    site = make()
+    accounts = [f"p{number}" for number in range(5)]
+    for account in accounts:
+        users = ",".join(f"{account}_{each}" for each in range(4))
+        for command in (f"add account name={account}", f"add user name={users} account={account}"):
+            slurm.ask("sacctmgr", "-i", *command.split())
+    for command in (
+        "add account name=elsewhere",
+        "add user name=p0_0,p1_0,p2_0,p3_0,p4_0 account=elsewhere DefaultAccount=elsewhere",
+        # Between the plan and the command.
+        "add user name=p0_0 account=p1",
+        "add user name=colleague account=p0,p4",
+    ):
+        slurm.ask("sacctmgr", "-i", *command.split())
+    leaving = [
+        RemoveMember(account=account, user=f"{account}_{each}", is_default=each > 0)
+        for account in accounts
+        for each in range(4)
+    ]
+    outcomes = site.site.backend.apply(leaving)
+    assert all(outcome.done for outcome in outcomes)
+    found = {account: site.members(account) for account in (*accounts, "elsewhere")}
+    expected = {account: set[str]() for account in accounts} | {"p0": {"colleague"}, "p4": {"colleague"}}
+    assert found == {**expected, "p1": {"p0_0"}, "elsewhere": {f"{account}_0" for account in accounts}}
+    assert len({outcome.commands for outcome in outcomes}) == 3
