@@ -71,19 +71,30 @@ def owner_of(folder: Path) -> Owner:
 
     Whoever owns a folder decides what lies below it. Links are looked at from both ends. Raises OSError.
     """
-    # This is asked with each look at the state file: text is four times as quick as Path.
-    for end in dict.fromkeys((os.path.realpath(folder), str(folder.absolute()))):
-        place, below = end, ""
-        while place != below:
-            try:
+    path = str(folder.absolute())
+    is_real = ".." not in folder.parts
+    # This is asked with each look at the state file: both ends of a path without links are one.
+    for place in _way_up(path):
+        with suppress(FileNotFoundError, NotADirectoryError):
+            found = os.lstat(place)
+            is_real = is_real and not stat.S_ISLNK(found.st_mode)
+            if is_real and found.st_uid != 0:
+                return Owner(found.st_uid, found.st_gid)
+    for end in () if is_real else dict.fromkeys((os.path.realpath(folder), path)):
+        for place in _way_up(end):
+            with suppress(FileNotFoundError, NotADirectoryError):
                 found = os.stat(place)
-            except (FileNotFoundError, NotADirectoryError):
-                pass
-            else:
                 if found.st_uid != 0:
                     return Owner(found.st_uid, found.st_gid)
-            place, below = os.path.dirname(place), place
     return Owner(0, 0)
+
+
+def _way_up(path: str) -> Iterator[str]:
+    """Yield an absolute path and all that leads to it."""
+    while path != "/":
+        yield path
+        path = path.rpartition("/")[0] or "/"
+    yield path
 
 
 def how_to_act(folder: Path, error: Exception) -> str:

@@ -60,8 +60,7 @@ def type_of(place: Path, mounts: str) -> str:
         words = line.split(" ")
         if len(words) < 3:
             continue
-        point = Path(ESCAPED.sub(lambda match: chr(int(match[1], 8)), words[1]))
-        length = len(point.parts)
-        if length >= best and place.is_relative_to(point):
-            best, found = length, words[2]
+        point = ESCAPED.sub(lambda match: chr(int(match[1], 8)), words[1]).rstrip("/")
+        if len(point) >= best and f"{place}/".startswith(f"{point}/"):
+            best, found = len(point), words[2]
     return found

@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 import os
 import sqlite3
+import stat
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -99,17 +100,27 @@ class _Kept(threading.local):
     path: Path | None = None
     # One that no transaction has now.
     connection: sqlite3.Connection | None = None
-    # What the connection is to.
+    # What the connection is to; None: to an empty file in memory, for there was none.
     file: os.stat_result | None = None
 
-    def take(self, file: os.stat_result) -> sqlite3.Connection | None:
+    def is_at(self, path: Path) -> bool:
+        """Return whether the file at the path is the one that the connection is to."""
+        if self.connection is None or self.file is None or self.path != path:
+            return False
+        try:
+            return os.path.samestat(self.file, os.lstat(path))
+        except OSError:
+            return False
+
+    def take(self, file: os.stat_result | None) -> sqlite3.Connection | None:
         """Return the connection, None where there is none to this file."""
-        if self.file is not None and not os.path.samestat(file, self.file):
+        is_it = os.path.samestat(file, self.file) if file and self.file else file is self.file
+        if not is_it:
             self.close()
         connection, self.connection = self.connection, None
         return connection
 
-    def give(self, connection: sqlite3.Connection, file: os.stat_result) -> None:
+    def give(self, connection: sqlite3.Connection, file: os.stat_result | None) -> None:
         self.close()  # that of a transaction inside of this one
         self.connection, self.file = connection, file
 
@@ -185,8 +196,8 @@ class Store:
         with self._as_owner():
             with _os_sentences(self.path):
                 files.make_folder(self.state_dir)
-                is_there = self._is_there()
-            if not is_there:
+                found = self._found()
+            if found is None:
                 self._make()
             with _os_sentences(self.path):
                 opened = os.lstat(self.path)
@@ -202,7 +213,8 @@ class Store:
 
     @contextmanager
     def _as_owner(self) -> Iterator[None]:
-        network = mounts.network_type(self.state_dir)
+        # A file that is open on a local disk and still at the path is on that disk.
+        network = "" if _kept.is_at(self.path) else mounts.network_type(self.state_dir)
         if network:
             raise StateUnreadable(on_network(self.state_dir, network))
         with ExitStack() as stack:
@@ -214,9 +226,10 @@ class Store:
     def _connection(self, *, is_writing: bool) -> Iterator[sqlite3.Connection]:
         """Lend the connection that this thread keeps, else one for the body. No transaction outlives the body."""
         with _os_sentences(self.path, is_writing=is_writing):
-            file = os.lstat(self.path) if self._is_there() else None
-        keeps = file is not None and _kept.path == self.path and self.busy_s == BUSY_S
-        connection = _kept.take(file) if keeps and file is not None else None
+            file = self._found()
+        is_gone = is_writing and file is None
+        keeps = not is_gone and _kept.path == self.path and self.busy_s == BUSY_S
+        connection = _kept.take(file) if keeps else None
         with _sentences(self.path, is_writing=is_writing):
             if connection is not None:
                 _current(connection, self.path)
@@ -237,7 +250,7 @@ class Store:
             has_failed = False
         finally:
             _roll_back(connection)
-            if keeps and file is not None and not has_failed:
+            if keeps and not has_failed:
                 _kept.give(connection, file)
             else:
                 _close(connection)
@@ -257,19 +270,21 @@ class Store:
         uri = f"{_uri(path)}?mode=rw"
         return _set_up(sqlite3.connect(uri, uri=True, timeout=self.busy_s, isolation_level=None))
 
-    def _is_there(self) -> bool:
-        """Return whether the file exists. Raises OSError, and StateUnreadable for what cannot be a state file."""
+    def _found(self) -> os.stat_result | None:
+        """Return what is known of the file, None where there is none. Raises OSError, and StateUnreadable for what
+        cannot be a state file.
+        """
         try:
             found = os.lstat(self.path)
         except (FileNotFoundError, NotADirectoryError):
             _refuse_leftovers(self.path)
-            return False
-        if not os.path.isfile(self.path) or os.path.islink(self.path):
+            return None
+        if not stat.S_ISREG(found.st_mode):
             raise StateUnreadable(f"{self.path} is not a plain file: {MOVE_ASIDE}")
         if found.st_size < SMALLEST:
             # SQLite would take some of these for new files, and fill them.
             raise StateUnreadable(_damaged(self.path, f"it has {found.st_size} bytes"))
-        return True
+        return found
 
     def _make(self) -> None:
         """Put a whole file there at once: a process that is killed never leaves one without tables."""
@@ -378,7 +393,7 @@ def keep_up(state_dir: Path) -> None:
     """Write the time into a state file that has not been written for a while, before the journal goes on: a file that
     is much older than the journal is an old copy. Where it cannot be written this is skipped.
     """
-    store = Store(state_dir, busy_s=0)
+    store = Store(state_dir)
     try:
         if not store.path.exists():
             return
@@ -388,7 +403,7 @@ def keep_up(state_dir: Path) -> None:
         # A clock that is right again, too, writes anew.
         newest = moment_text(datetime.now(UTC) + AHEAD_AT_MOST)
         if found is None or not oldest <= found["written"] <= newest:
-            with store.write():
+            with Store(state_dir, busy_s=0).write():
                 pass
     except (StateError, OSError) as error:
         log.debug("the state file does not keep up with the journal: %s", error)
