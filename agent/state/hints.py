@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field, fields, is_dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, is_dataclass
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from math import isfinite
@@ -53,8 +53,11 @@ class Hints(Generic[V]):
         """Write down new values and forget those that are `gone`, by key. False, with a warning, where that is not
         possible.
         """
-        lost = list(gone)
-        if not news and not lost:
+        texts = {key: json.dumps(value, default=_plain) for key, value in news.items()}
+        return self._put(source, scope, texts, list(gone))
+
+    def _put(self, source: Source, scope: str, texts: Mapping[str, str], lost: Sequence[str]) -> bool:
+        if not texts and not lost:
             return True
         now = datetime.now(UTC)
 
@@ -68,10 +71,7 @@ class Hints(Generic[V]):
             )
             db.run_many(
                 "INSERT OR REPLACE INTO hints VALUES (?, ?, ?, ?, ?)",
-                (
-                    (self.kind, scope, key, json.dumps(value, default=_plain), moment_text(now))
-                    for key, value in news.items()
-                ),
+                ((self.kind, scope, key, text, moment_text(now)) for key, text in texts.items()),
             )
 
         return note(source, self.what, work)
@@ -90,8 +90,8 @@ class Hints(Generic[V]):
         rows = recall(source, self.what, lambda db: db.raw_rows(sql, self.kind, scope)) or ()
         before = {row["key"].decode(errors="replace"): row["value"] for row in rows}
         texts = {key: json.dumps(value, default=_plain) for key, value in values.items()}
-        news = {key: values[key] for key, text in texts.items() if before.get(key) != text.encode()}
-        return self.put(source, scope, news, before.keys() - texts.keys() if are_all else ())
+        news = {key: text for key, text in texts.items() if before.get(key) != text.encode()}
+        return self._put(source, scope, news, list(before.keys() - texts.keys()) if are_all else [])
 
     def parsed(self, text: str) -> V | None:
         """Return the value that a row's text stands for; None for a damaged one."""
@@ -155,7 +155,10 @@ class HintsOf(Generic[V]):
 
 def _plain(value: Any) -> Any:
     """Return what JSON has in place of a dataclass or a moment."""
-    return moment_text(value) if isinstance(value, datetime) else asdict(value)
+    if isinstance(value, datetime):
+        return moment_text(value)
+    # What is below is asked for in its turn: `asdict` would copy all of it.
+    return {each.name: getattr(value, each.name) for each in fields(value)}
 
 
 def _typed(of: Any, value: Any) -> Any:
