@@ -93,14 +93,18 @@ class Loader:
 
     def _groups_at_once(self, kind: str) -> int:
         """Return for how many parents a file may have new rows, so that what it writes ends soon enough. Where an order
-        waits for it to end, what a load reads first takes half of it at most.
+        waits for it to end, what a load reads first takes half of it at most; else no file takes longer than a command
+        may, where what it reads leaves time for that.
         """
-        base_s = self._costs.seconds(kind, 0)
-        target_s = LOAD_SHARE * self._costs.limit_s
+        base_s, limit_s = self._costs.seconds(kind, 0), self._costs.limit_s
+        unit_s = self._costs.seconds(kind, 1) - base_s
+        target_s = LOAD_SHARE * limit_s
+        longest_s = LONGEST_WRITING_S
         if self._lock.is_urgent:
             target_s = max(target_s, 2 * base_s)
-        at_most = int(LONGEST_WRITING_S / (self._costs.seconds(kind, 1) - base_s))
-        return max(1, min(self._costs.units_at_once(kind, target_s), at_most))
+        elif base_s + unit_s <= limit_s:
+            longest_s = min(longest_s, limit_s - base_s)
+        return max(1, min(self._costs.units_at_once(kind, target_s), int(longest_s / unit_s)))
 
     def _worthwhile(self, actions: Sequence[ClusterAction], cluster: str) -> list[LoadFile]:
         """Return the files of a load that makes these things sooner than single commands do; none where it does not.

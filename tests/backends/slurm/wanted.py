@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Actions in short, for tests of the commands that they become."""
+"""Actions in short, and costs, for tests of the commands that they become."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from agent.core.actions import (
     RemoveMember,
     SetLimits,
 )
+from backends.base import HintsOfThisProcess
+from backends.slurm.costs import UNIT, Costs
 
 
 def account(name: str, parent: str = "p", description: str = "D", organization: str = "O") -> CreateAccount:
@@ -35,3 +37,12 @@ def delete(name: str, parent: str = "p") -> DeleteAccount:
 
 def move(user: str, before: str, after: str) -> MoveDefaultAccount:
     return MoveDefaultAccount(account=after, user=user, before=before)
+
+
+def costs(rows: int, **learnt: tuple[float, float]) -> Costs:
+    """Costs of a cluster where this was learnt of kinds of commands: seconds of one by itself, and of a unit."""
+    memory = HintsOfThisProcess[float]()
+    for name, (command_s, unit_s) in learnt.items():
+        kind = name.replace("_", " ")
+        memory |= {kind: command_s, kind + UNIT: unit_s}
+    return Costs(lambda: rows, memory)
