@@ -3,8 +3,11 @@
 # Runs a command in a Debian root that `slurm-root.sh` made: `in-root.sh ROOT FOLDER PLACE COMMAND...`.
 #
 # In a mount namespace of its own, so that nothing is left mounted when the command has ended. Inside are the machine's
-# processes, devices, users, names and certificates, and this FOLDER of the machine at PLACE.
+# processes, devices, users, names and certificates, and this FOLDER of the machine at PLACE. Until the command has ended
+# the root is locked: `slurm-root.sh` puts a new one in its place meanwhile, and does not remove it.
 set -eu
+exec 9<"$1/made"
+flock --shared 9
 exec unshare --mount --propagation private sh -euc '
   root=$1 folder=$2 place=$3
   shift 3

@@ -10,8 +10,14 @@ minutes=10 # it takes one or two
 packages=ca-certificates,munge,slurm-client,slurmctld,slurmd,slurmdbd,slurmrestd,slurm-wlm-jwt-plugin
 packages=$packages,mariadb-server-core,mariadb-client-core,redis-server,valkey-server,python3-venv,make,iproute2
 
+remove_unused() { # FOLDER
+  # Whoever is in a root has its lock (`in-root.sh`).
+  [ ! -e "$1/made" ] || flock --nonblock "$1/made" true || return 0
+  rm -rf --one-file-system "$1"
+}
+
 bootstrap() { # SUITE FOLDER MIRROR
-  rm -rf --one-file-system "$2.new" "$2.old"
+  rm -rf --one-file-system "$2.new"
   # A machine may have a copy or a clock of its own, and suites that change are signed for a week.
   timeout "${minutes}m" mmdebstrap --variant=minbase --include="$packages" --dpkgopt=force-unsafe-io \
     --aptopt='APT::Install-Recommends "false"' --aptopt='Acquire::Retries "3"' \
@@ -21,9 +27,9 @@ bootstrap() { # SUITE FOLDER MIRROR
   }
   touch "$2.new/etc/hosts"
   echo "$1 $packages" >"$2.new/made"
-  [ ! -e "$2" ] || mv "$2" "$2.old"
+  [ ! -e "$2" ] || mv "$2" "$2.old.$$"
   mv "$2.new" "$2"
-  rm -rf --one-file-system "$2.old"
+  for old in "$2".old*; do remove_unused "$old"; done
 }
 
 roots=$1
