@@ -30,7 +30,7 @@ OTHERS = "0,10000,50000"
 OURS = "240"
 SUMMARY = re.compile(r"\d+ (?:passed|failed|error).* in .*")
 # What is tried once more through slurmrestd.
-BY_REST = ("tests/agent/run/orders", "tests/agent/run/membership")
+BY_REST = ("tests/agent/run",)
 
 
 def run(parts: Parts) -> Iterator[str]:
@@ -99,7 +99,7 @@ def run_joins(parts: Parts) -> Iterator[str]:
 
 
 def run_suites(_: Parts) -> Iterator[str]:
-    """Run all tests that run on each generation, and those of orders and members through slurmrestd where it can."""
+    """Run all tests that run on each generation, and those of passes through slurmrestd where it can."""
     chosen = os.environ.get("SUITES", "").split()
     for generation in _generations():
         yield from _suites(generation, chosen)

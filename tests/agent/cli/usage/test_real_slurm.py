@@ -68,6 +68,7 @@ def config(slurm: SlurmCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         yield str(configuration(waldur, tmp_path, backend=backend, **keys))
 
 
+@pytest.mark.by_commands
 def test_a_rolled_up_month_is_counted_alike_and_what_the_reference_loses_is_named(
     config: str, slurm: SlurmCluster, command: Command, tmp_path: Path
 ) -> None:

@@ -25,6 +25,7 @@ def years(slurm: SlurmCluster, tmp_path: Path) -> HistoryOnSlurm:
         yield HistoryOnSlurm(slurm, waldur, tmp_path)
 
 
+@pytest.mark.by_commands
 def test_months_of_many_accounts_are_one_sacct_call_each(years: HistoryOnSlurm, slurm: SlurmCluster) -> None:
     """Jobs go over the borders of months; what was reported adds up to what the rows say, to the last cent."""
     counted = years.fill(MONTHS, USERS, JOBS)

@@ -239,6 +239,7 @@ def on_cluster(slurm: SlurmCluster, columns: str) -> str:
     return found.strip()
 
 
+@pytest.mark.by_commands
 def test_on_slurm_what_is_asked_is_set_once_and_reported(
     slurm: SlurmCluster, waldur: SimulatedWaldur, policy: str, site: Site
 ) -> None:
@@ -273,6 +274,7 @@ def test_on_slurm_what_is_asked_is_set_once_and_reported(
     assert f"reset raw usage of {ACCOUNT}  (policy {policy})" in lines
 
 
+@pytest.mark.by_commands
 def test_on_slurm_an_attempt_that_is_repeated_resets_nothing_again(
     slurm: SlurmCluster, waldur: SimulatedWaldur, policy: str, site: Site
 ) -> None:

@@ -56,6 +56,7 @@ def test_a_month_of_jobs_is_reported_as_they_ran_and_not_twice(slurm: SlurmClust
         assert not [line for line in waldur.request_counts() if line.startswith("POST")]
 
 
+@pytest.mark.by_commands
 def test_a_second_report_reads_only_what_ended_since_and_reports_the_same(
     slurm: SlurmCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -93,6 +94,7 @@ def test_a_second_report_reads_only_what_ended_since_and_reports_the_same(
         assert finalised_usage.load(site.site.state_dir, site.site.offering.uuid) != finalised, "a full count"
 
 
+@pytest.mark.by_commands
 @pytest.mark.parametrize("step", [1, 2, 3])
 def test_a_job_that_ends_between_two_commands_of_a_report_is_in_the_next(
     slurm: SlurmCluster, tmp_path: Path, step: int
