@@ -8,7 +8,7 @@ away every list of TRES that a change omits, and makes the inherited QoS the row
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -103,8 +103,16 @@ class Rows:
     def account(self, name: str) -> Row | None:
         return self.by_key.get((name, "", ""))
 
-    def of_user(self, account: str, user: str) -> list[Row]:
-        return [row for key, row in self.by_key.items() if key[:2] == (account, user)]
+    def of_user(self, account: str, user: str) -> Sequence[Row]:
+        return self._of_users.get((account, user), ())
+
+    @cached_property
+    def _of_users(self) -> Mapping[tuple[str, str], list[Row]]:
+        """Return the rows by account and user, one for each partition."""
+        found: dict[tuple[str, str], list[Row]] = {}
+        for row in self.by_key.values():
+            found.setdefault((row.account, row.user), []).append(row)
+        return found
 
     def snapshot(self, cluster: str, *, with_inherited_qos: bool = False) -> Snapshot:
         """Return the accounts, associations, default accounts and limits of users. `with_inherited_qos`: the QoS that
