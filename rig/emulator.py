@@ -1,15 +1,12 @@
 # SPDX-License-Identifier: MIT
-"""The emulated SLURM of this process: one server, started when it is first asked for, and a state for each who asks."""
+"""The emulated SLURM of a test run: one server, started when it is first asked for, and a state for each who asks."""
 
 from __future__ import annotations
 
-import atexit
-import os
-import tempfile
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
-from rig import processes, quick_client
+from rig import quick_client, run_servers
 from simulator.demo import emulator
 
 
@@ -20,14 +17,11 @@ def emulated_cluster(folder: Path) -> tuple[Path, dict[str, str]]:
 
 @cache
 def commands() -> Path:
-    """Return the folder of the commands, which serve until this process ends. Raises NeverCame."""
-    made = tempfile.TemporaryDirectory(prefix="emulator-", ignore_cleanup_errors=True)
-    folder = Path(made.name)
-    folder.chmod(0o755)
-    programs, place, log = (folder / name for name in ("bin", "socket", "log"))
-    emulator.write_clients(programs, place, write_client=quick_client.write_client)
-    server = processes.start(emulator.server(place), log=log, env=os.environ)
-    atexit.register(made.cleanup)
-    atexit.register(processes.stop, server)
-    processes.wait_until("the emulator", place.exists, server, log)
-    return programs
+    """Return the folder of the commands, which serve until the run ends. Raises SiteAgentError."""
+    write_clients = partial(emulator.write_clients, write_client=quick_client.write_client)
+    folder = run_servers.shared(
+        "emulator",
+        emulator.server,
+        lambda folder: write_clients(folder / "bin", folder / run_servers.SOCKET),
+    )
+    return folder / "bin"

@@ -8,19 +8,18 @@ from the environment as it starts is asked of real starts, and each program is s
 
 from __future__ import annotations
 
-import atexit
 import os
 import select
 import signal
 import socket
 import subprocess
 import sys
-import tempfile
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
+from zlib import crc32
 
-from rig import processes, quick_client
+from rig import processes, quick_client, run_servers
 from simulator import fork_server
 from simulator.fork_server import NUMBER_BYTES, SIZE_BYTES
 
@@ -39,25 +38,12 @@ LEAN_CELERY = (
 
 
 class WarmPython:
-    """A Python with modules imported already."""
+    """A Python with modules imported already, which serves in a folder."""
 
-    def __init__(self, folder: Path, modules: Sequence[str], env: Mapping[str, str] | None = None) -> None:
+    def __init__(self, folder: Path) -> None:
         # Works as `python` does for FILE, -m MODULE and -c SCRIPT.
         self.program = folder / "python"
-        self._folder, self._modules, self._env = folder, modules, env or {}
-        self._place = folder / "socket"
-        self._server: subprocess.Popen[bytes] | None = None
-
-    def start(self) -> None:
-        self._folder.chmod(0o755)
-        self.write_client(self.program)
-        log, env = self._folder / "log", {**os.environ, "PYTHONPATH": str(processes.REPOSITORY), **self._env}
-        command = [sys.executable, fork_server.__file__, str(self._place), *self._modules]
-        self._server = processes.start(command, log=log, env=env)
-        processes.wait_until("the warm Python", self._place.exists, self._server, log)
-
-    def stop(self) -> None:
-        processes.stop(self._server)
+        self._place = folder / run_servers.SOCKET
 
     def write_client(self, client: Path, *words: str) -> None:
         """Make a program that does what this Python does with these words and its own arguments after them."""
@@ -122,13 +108,15 @@ def _read_number(server: socket.socket) -> int:
 
 @cache
 def started(*modules: str, **env: str) -> WarmPython:
-    """Return the one of this test process that has imported these modules."""
-    folder = tempfile.TemporaryDirectory(prefix="warm-", ignore_cleanup_errors=True)
-    made = WarmPython(Path(folder.name), modules, env)
-    made.start()
-    atexit.register(folder.cleanup)
-    atexit.register(made.stop)
-    return made
+    """Return the one of this run of tests that has imported these modules."""
+    name = f"python-{crc32(repr((modules, env)).encode())}"
+    folder = run_servers.shared(
+        name,
+        lambda place: [sys.executable, fork_server.__file__, str(place), *modules],
+        lambda folder: quick_client.write_client(folder / "python", folder / run_servers.SOCKET),
+        {"PYTHONPATH": str(processes.REPOSITORY), **env},
+    )
+    return WarmPython(folder)
 
 
 def of_workers() -> WarmPython:

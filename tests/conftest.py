@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from rig import run_servers
 from rig.parts import SLURM_SUITES
 
 if "PYTEST_XDIST_WORKER" not in os.environ:  # workers get it from their parent
@@ -23,6 +24,7 @@ if "PYTEST_XDIST_WORKER" not in os.environ:  # workers get it from their parent
     locks = tempfile.TemporaryDirectory(prefix="locks-")
     atexit.register(locks.cleanup)
     os.environ["WALDUR_SITE_AGENT_LOCK_DIR"] = locks.name
+    run_servers.begin()
 
 # Where the tests run in a shell's background SIGINT is ignored, and so would be the Ctrl-C that some send to children.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
