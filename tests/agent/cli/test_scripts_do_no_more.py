@@ -19,6 +19,7 @@ import pytest
 import yaml
 
 from agent.cli.main import run
+from rig import warm_python
 from rig.operator_process import OperatorProcess
 from rig.processes import wait_until
 from simulator.server.faults import Fault
@@ -192,7 +193,8 @@ def test_a_service_changes_what_its_original_is_known_to_change_and_nothing_else
     before = sides.both()
     env = {**os.environ, **sides.site.environment}
     words = [str(PROGRAMS / "waldur_site_agent"), "-m", mode, "-c", sides.file]
-    agent = OperatorProcess(words, sides.site.folder / "agent.log", env, ready=" ready.", stop_s=30)
+    log, python = sides.site.folder / "agent.log", warm_python.of_commands()
+    agent = OperatorProcess(words, log, env, ready=" ready.", stop_s=30, python=python)
     agent.start()
     try:
         wait_until("its work", lambda: is_done(sides))
