@@ -47,6 +47,8 @@ MOAB = {**OFFERING, **dict.fromkeys(SERVED, "moab"), "backend_components": {"dep
 REST = {**SLURM, "backend_settings": {"execution_mode": "rest", "cluster_name": "alpha"}}
 NAMES_OF_MAPS = {"backend_components": "cpu", "target_components": "gpu", "budgets": "members_removed"}
 Place = tuple[str | int, ...]
+# The same text, by C where PyYAML has it.
+DUMPER = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 
 
 @dataclass(frozen=True)
@@ -149,7 +151,7 @@ def judge(case: Case, kind: str, path: str, problems: list[Problem]) -> None:
 
 
 def problems_of(site: Site, tree: object) -> list[Problem]:
-    site.file.write_text(yaml.safe_dump(tree, sort_keys=False))
+    site.file.write_text(yaml.dump(tree, Dumper=DUMPER, sort_keys=False))
     site.file.chmod(0o600)
     return list(configuration.checked(site.file, {}).problems)
 
