@@ -31,7 +31,7 @@ def add(
     )
     for resource in store.resources.where("project", project.uuid):
         if resource.state in _LIVE:
-            offering_user_rules.ensure_for_project(store, resource)
+            offering_user_rules.ensure(store, store.offering_of(resource), user)
     return grant
 
 

@@ -86,10 +86,12 @@ def create(store: Store, offering: Offering, user: User, *, username: str = "") 
 
 def ensure_for_project(store: Store, resource: Resource) -> None:
     """Give every member of the resource's project a row at the offering, nameless where it is new."""
-    offering = store.offering_of(resource)
-    policy = offering.plugin_options.get("username_generation_policy", "service_provider")
     for grant in store.active_grants(resource.project_uuid):
-        if store.offering_user(offering.uuid, grant.user_uuid) is None:
-            user = store.users[grant.user_uuid]
-            name = "" if policy == "service_provider" else user.username
-            create(store, offering, user, username=name)
+        ensure(store, store.offering_of(resource), store.users[grant.user_uuid])
+
+
+def ensure(store: Store, offering: Offering, user: User) -> None:
+    """Give a user a row at the offering, unless there is one; nameless, unless the server makes the names."""
+    if store.offering_user(offering.uuid, user.uuid) is None:
+        policy = offering.plugin_options.get("username_generation_policy", "service_provider")
+        create(store, offering, user, username="" if policy == "service_provider" else user.username)
