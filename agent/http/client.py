@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 from urllib.parse import urlencode, urlsplit
 
-from requests import PreparedRequest, Request
+from requests import PreparedRequest
 from requests.exceptions import ChunkedEncodingError, ConnectionError, Timeout
 from urllib3.exceptions import (
     ConnectTimeoutError,
@@ -227,10 +227,12 @@ class HttpClient:
             self._unreachable.add(self._way)
 
     def _prepared(self, method: str, url: str, *, headers: Mapping[str, str], **body: Any) -> PreparedRequest:
-        """Return the request that `Session.request` makes, which takes longer: it merges all settings once more."""
-        session = self._session
-        both = {**session.headers, **headers}
-        return Request(method, url, headers=both, cookies=session.cookies, **body).prepare()
+        """Return the request that `Session.request` makes, which takes longer: it merges all settings once more, and
+        looks for parameters, which are in `url`.
+        """
+        session, made = self._session, PreparedRequest()
+        made.prepare(method, url, headers={**session.headers, **headers}, cookies=session.cookies, **body)
+        return made
 
     def _take(self, method: str, url: str, **options: Any) -> Answer:
         """Send a request once, and read its answer within the bounds; an error page that is too large is cut. Raises

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import io
 import socket
+import threading
 import time
 from collections.abc import Callable
 from functools import partial
@@ -34,7 +35,7 @@ class Session(requests.Session):
 
 
 class Adapter(HTTPAdapter):
-    """Has an answer that takes longer than `answer_s` raise AnswerTooLong.
+    """Sends requests to one address; has an answer that takes longer than `answer_s` raise AnswerTooLong.
 
     `unix_socket`: the path of the socket that all requests go to.
     """
@@ -42,15 +43,26 @@ class Adapter(HTTPAdapter):
     def __init__(self, *, answer_s: float, unix_socket: str = "") -> None:
         self._answer_s = answer_s
         self._unix_socket = unix_socket
+        self._lock = threading.Lock()
+        self._pool: Any = None
         super().__init__(pool_maxsize=POOL_SIZE)
 
     def get_connection_with_tls_context(self, *args: Any, **options: Any) -> Any:
-        """Return the pool for a request, of a proxy too, with connections of ours."""
-        pool: Any = super().get_connection_with_tls_context(*args, **options)
-        if "ConnectionCls" not in vars(pool):
-            make = partial(_SocketConnection, self._unix_socket) if self._unix_socket else pool.ConnectionCls
-            pool.ConnectionCls = partial(_connection, make, self._answer_s)
-        return pool
+        """Return the pool for a request, of a proxy too, with connections of ours: the same one, until it is closed, as
+        all requests go to one address.
+        """
+        with self._lock:
+            if self._pool is None:
+                pool: Any = super().get_connection_with_tls_context(*args, **options)
+                make = partial(_SocketConnection, self._unix_socket) if self._unix_socket else pool.ConnectionCls
+                pool.ConnectionCls = partial(_connection, make, self._answer_s)
+                self._pool = pool
+            return self._pool
+
+    def close(self) -> None:
+        with self._lock:
+            super().close()
+            self._pool = None
 
 
 def _connection(make: Callable[..., Any], answer_s: float, **options: Any) -> Any:
