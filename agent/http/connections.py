@@ -54,7 +54,9 @@ class Adapter(HTTPAdapter):
         with self._lock:
             if self._pool is None:
                 pool: Any = super().get_connection_with_tls_context(*args, **options)
-                make = partial(_SocketConnection, self._unix_socket) if self._unix_socket else pool.ConnectionCls
+                make = (
+                    partial(_SocketConnection, self._unix_socket) if self._unix_socket else pool.ConnectionCls
+                )
                 pool.ConnectionCls = partial(_connection, make, self._answer_s)
                 self._pool = pool
             return self._pool

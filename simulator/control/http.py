@@ -8,21 +8,19 @@ from __future__ import annotations
 
 import ipaddress
 import json
-from collections.abc import Awaitable, Callable
+import re
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 from datetime import date, datetime
 from typing import Any
-from urllib.parse import parse_qs
-
-from tornado.routing import PathMatches, Rule
-from tornado.web import RequestHandler
 
 from simulator.control.experiments import OrderControl, OrderOptions, PeopleControl, SiteControl
 from simulator.control.snapshot import to_json
 from simulator.server.faults import Fault, FaultKind, Faults
-from simulator.server.handler import write_json
+from simulator.server.faulty import json_response
+from simulator.server.http1 import Request, Response
 from simulator.server.request_log import RequestLog
-from simulator.server.routes import MethodAndPath, path_matcher
+from simulator.server.routes import arguments_in, path_matcher
 from simulator.world.records import JsonObject, OfferingUserState
 from simulator.world.seed import Seeded
 
@@ -46,54 +44,33 @@ class ControlCall:
 
 
 Operation = Callable[[ControlCall], Any]
-_OPERATIONS: list[tuple[str, PathMatches, Operation]] = []
+_OPERATIONS: list[tuple[str, re.Pattern[str], Operation]] = []
 
 
-def control_rules(controls: Controls) -> list[Rule]:
-    """Return tornado's rules: every operation, then 404 for the rest."""
-    return [
-        *(
-            Rule(MethodAndPath(method, path), ControlHandler, {"controls": controls, "operation": operation})
-            for method, path, operation in _OPERATIONS
-        ),
-        Rule(PathMatches(r"/control/.*"), ControlHandler, {"controls": controls}),
-    ]
+def control(controls: Controls, request: Request) -> Response:
+    """Run one operation for a caller on this machine."""
+    return json_response(*_answer(controls, request))
 
 
-class ControlHandler(RequestHandler):
-    """Run one operation for a caller on this machine; without an operation the answer is 404."""
-
-    def initialize(self, controls: Controls, operation: Operation | None = None) -> None:
-        self._controls = controls
-        self._operation = operation
-
-    async def handle(self, **_: str) -> None:
-        write_json(self, *self._answer())
-
-    get = post = put = patch = delete = handle
-
-    def data_received(self, chunk: bytes) -> Awaitable[None] | None:
-        raise NotImplementedError
-
-    def _answer(self) -> tuple[int, Any]:
-        request = self.request
-        if request.remote_ip is None or not ipaddress.ip_address(request.remote_ip).is_loopback:
-            return 403, {"detail": "The control API is for this machine only."}
-        try:
-            body = json.loads(request.body) if request.body.strip() else {}
-        except ValueError as error:
-            return 400, {"detail": str(error)}
-        if self._operation is None:
-            return 404, {"detail": f"no operation {request.method} {request.path.removeprefix('/control/')}"}
-        if body is not None and not isinstance(body, dict):
-            return 400, {"detail": "the body must be one JSON object"}
-        query = {name: values[-1] for name, values in parse_qs(request.query).items()}
-        try:
-            return 200, to_json(
-                self._operation(ControlCall(self._controls, body or {}, query, self.path_kwargs))
-            )
-        except (AttributeError, LookupError, ValueError, TypeError) as error:
-            return 400, {"detail": f"{type(error).__name__}: {error}"}
+def _answer(controls: Controls, request: Request) -> tuple[int, Any]:
+    if not ipaddress.ip_address(request.remote_ip).is_loopback:
+        return 403, {"detail": "The control API is for this machine only."}
+    try:
+        body = json.loads(request.body) if request.body.strip() else {}
+    except ValueError as error:
+        return 400, {"detail": str(error)}
+    method = "GET" if request.method == "HEAD" else request.method
+    operations = ((path.fullmatch(request.path), each) for on, path, each in _OPERATIONS if on == method)
+    found, operation = next(filter(lambda pair: pair[0], operations), (None, None))
+    if found is None or operation is None:
+        return 404, {"detail": f"no operation {request.method} {request.path.removeprefix('/control/')}"}
+    if body is not None and not isinstance(body, dict):
+        return 400, {"detail": "the body must be one JSON object"}
+    query = {name: values[-1] for name, values in request.query().items()}
+    try:
+        return 200, to_json(operation(ControlCall(controls, body or {}, query, arguments_in(found))))
+    except (AttributeError, LookupError, ValueError, TypeError) as error:
+        return 400, {"detail": f"{type(error).__name__}: {error}"}
 
 
 def _on(method: str, pattern: str) -> Callable[[Operation], Operation]:

@@ -5,12 +5,7 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime
-from email.utils import format_datetime
-from typing import Any
-from urllib.parse import parse_qs, urlencode
-
-from tornado.httputil import HTTPServerRequest
-from tornado.routing import Matcher, PathMatches, Rule
+from urllib.parse import urlencode
 
 from simulator.api import (
     agents,
@@ -30,10 +25,9 @@ from simulator.api import (
 )
 from simulator.rules import access, processor
 from simulator.rules.errors import ApiError, bad_field, method_not_allowed, missing_page
-from simulator.server.faults import Faults
-from simulator.server.handler import FaultyHandler
-from simulator.server.request_log import RequestLog
-from simulator.server.routes import Call, MethodAndPath, Reply, Route, method_of
+from simulator.server.faulty import Asked
+from simulator.server.http1 import Request, http_date
+from simulator.server.routes import Call, Reply, Route, arguments_in
 from simulator.world.records import User
 from simulator.world.store import Store
 
@@ -64,30 +58,29 @@ _NO_USER = User(
 )
 
 
-def api_rules(store: Store, faults: Faults, log: RequestLog) -> list[Rule]:
-    """Return tornado's rules: every route, found by its area, then 405 for the paths among them, then 404 (a page) for
-    the rest.
+class Api:
+    """The routes that the age of a store serves; it is asked at each request, as a test may change it."""
 
-    The age is asked at each request: a test may change it while the server runs.
-    """
-    common = {"store": store, "faults": faults, "log": log}
-    routes = [route for module in API_MODULES for route in module.routes]
-    areas: dict[str, list[Rule]] = {}
-    for route in routes:
-        rule = Rule(_ServedRoute(store, route), EndpointHandler, {**common, "route": route})
-        areas.setdefault(route.area, []).append(rule)
-    return [
-        *(Rule(PathMatches(f"/api/{area}(?:/.*)?"), rules) for area, rules in areas.items()),
-        Rule(_KnownPath(store, routes), WrongMethodHandler, common),
-        Rule(PathMatches(r"/api/.*"), UnknownPathHandler, common),
-    ]
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def ask(self, request: Request) -> Asked:
+        # HEAD is GET without the body, on every list and detail.
+        method = "GET" if request.method == "HEAD" else request.method
+        is_known = False
+        for route in _BY_AREA.get(request.path.split("/", 3)[2], ()):
+            if (found := route.path.fullmatch(request.path)) and route.serves(self._store.age):
+                if route.method == method:
+                    return AskedRoute(self._store, request, method, route, arguments_in(found))
+                is_known = True
+        return AskedNothing(self._store, request, method_not_allowed(method) if is_known else missing_page())
 
 
-class ApiHandler(FaultyHandler):
-    """Answer with the store locked; what falls due happens before, and what has no delay after."""
+class AskedApi(Asked):
+    """Answered with the store locked; what falls due happens before, and what has no delay after."""
 
-    def initialize(self, store: Store, faults: Faults, log: RequestLog) -> None:  # type: ignore[override]
-        super().initialize(faults, log)
+    def __init__(self, store: Store, request: Request) -> None:
+        super().__init__(request)
         self._store = store
 
     def respond(self) -> Reply:
@@ -101,46 +94,47 @@ class ApiHandler(FaultyHandler):
                 reply = self.respond()
                 processor.run_due(self._store)
                 self._store.changed()
-                self.set_header("Date", format_datetime(self._store.clock.now().astimezone(UTC), usegmt=True))
+                reply.headers["Date"] = http_date(int(self._store.clock.now().timestamp()))
         except ApiError as error:
             return Reply(status=error.status, body=error.body, headers=error.headers, is_page=error.is_page)
         return reply
 
-    get = head = post = put = patch = delete = options = FaultyHandler.handle
 
+class AskedNothing(AskedApi):
+    """No route: 405 for the paths of other methods, 404 (a page) for the rest."""
 
-class WrongMethodHandler(ApiHandler):
+    def __init__(self, store: Store, request: Request, refusal: ApiError) -> None:
+        super().__init__(store, request)
+        self._refusal = refusal
+
     def respond(self) -> Reply:
-        raise method_not_allowed(method_of(self.request))
+        raise self._refusal
 
 
-class UnknownPathHandler(ApiHandler):
-    def respond(self) -> Reply:
-        raise missing_page()
-
-
-class EndpointHandler(ApiHandler):
-    def initialize(self, route: Route, **common: Any) -> None:  # type: ignore[override]
-        super().initialize(**common)
+class AskedRoute(AskedApi):
+    def __init__(
+        self, store: Store, request: Request, method: str, route: Route, arguments: dict[str, str]
+    ) -> None:
+        super().__init__(store, request)
+        self._method = method
         self._route = route
-
-    @property
-    def endpoint(self) -> str:
-        return self._route.pattern if self.request.path.endswith("/") else super().endpoint
+        self._arguments = arguments
+        self._path = self.endpoint
+        if request.path.endswith("/"):
+            self.endpoint = route.pattern
 
     def respond(self) -> Reply:
         request, route = self.request, self._route
-        query = parse_qs(request.query, keep_blank_values=True)
-        root_url = f"{request.protocol}://{request.host}"
+        query = request.query()
         if not request.path.endswith("/"):
             # A known path without its last slash is sent there, whatever the method.
-            location = f"{root_url}{request.path}/"
+            location = f"{request.root_url}{request.path}/"
             location += f"?{urlencode(query, doseq=True)}" if query else ""
             raise ApiError(301, None, headers={"Location": location})
         user = _NO_USER
         if not route.is_public:
             token = query.get("x-auth-token", [""])[-1]
-            user = access.authenticate(self._store, request.headers.get("Authorization"), token)
+            user = access.authenticate(self._store, request.headers.get("authorization"), token)
         self.username = user.username or None
         if request.body.strip():
             try:
@@ -149,35 +143,27 @@ class EndpointHandler(ApiHandler):
                 raise bad_field("detail", f"JSON parse error - {error}") from error
         call = Call(
             store=self._store,
-            method=method_of(request),
-            path=super().endpoint,
+            method=self._method,
+            path=self._path,
             query=query,
             body=self.sent,
             user=user,
-            root_url=root_url,
-            arguments=self.path_kwargs,
-            user_agent=request.headers.get("User-Agent", ""),
-            remote_ip=request.remote_ip or "",
+            root_url=request.root_url,
+            arguments=self._arguments,
+            user_agent=request.headers.get("user-agent", ""),
+            remote_ip=request.remote_ip,
         )
         if not route.keeps_dates:
             self._store.dates_checked_on = None
         return route.handler(call)
 
 
-class _ServedRoute(MethodAndPath):
-    def __init__(self, store: Store, route: Route) -> None:
-        super().__init__(route.method, route.path, lambda: route.serves(store.age))
+def _by_area() -> dict[str, list[Route]]:
+    areas: dict[str, list[Route]] = {}
+    for module in API_MODULES:
+        for route in module.routes:
+            areas.setdefault(route.area, []).append(route)
+    return areas
 
 
-class _KnownPath(Matcher):
-    """Match the paths that this age serves with another method."""
-
-    def __init__(self, store: Store, routes: list[Route]) -> None:
-        self._store = store
-        self._routes = routes
-
-    def match(self, request: HTTPServerRequest) -> dict[str, Any] | None:
-        is_known = any(
-            route.serves(self._store.age) and route.path.match(request) is not None for route in self._routes
-        )
-        return {} if is_known else None
+_BY_AREA = _by_area()

@@ -1,31 +1,43 @@
 # SPDX-License-Identifier: MIT
-"""The tornado application: the API, the token endpoint, the broker, the control API and a page side by side."""
+"""What answers at which path: the API, the token endpoint, the broker, the control API and a page side by side."""
 
 from __future__ import annotations
 
-from tornado.web import Application, RequestHandler
+from functools import partial
 
-from simulator.control.http import Controls, control_rules
+from simulator.control.http import Controls, control
 from simulator.events import stomp
-from simulator.server.api_handlers import api_rules
-from simulator.server.front_page import FrontPage
-from simulator.server.oidc import TokenHandler
+from simulator.rules import errors
+from simulator.server import websocket
+from simulator.server.api_handlers import Api
+from simulator.server.faulty import answer_or_fail
+from simulator.server.front_page import front_page
+from simulator.server.http1 import Application, Request, Response
+from simulator.server.oidc import AskedToken
 from simulator.world.store import Store
 
 
 def application(store: Store, controls: Controls, broker: stomp.StompBroker) -> Application:
-    faults, log = controls.faults, controls.requests
-    return Application(
-        [
-            *api_rules(store, faults, log),
-            (r"/oidc/token/?", TokenHandler, {"store": store, "faults": faults, "log": log}),
-            (stomp.PATH, stomp.StompHandler, {"broker": broker}),
-            *control_rules(controls),
-            (r"/", FrontPage, {"store": store}),
-        ],
-        log_function=_log_nothing,
-    )
+    api = Api(store)
+    answer = partial(answer_or_fail, faults=controls.faults, log=controls.requests)
 
+    async def respond(request: Request) -> Response:
+        path = request.path
+        if path.startswith("/api/"):
+            return await answer(api.ask(request))
+        if path.startswith("/control/"):
+            return control(controls, request)
+        match request.method, path.rstrip("/"):
+            case "POST", "/oidc/token":
+                return await answer(AskedToken(store, request))
+            case "GET", stomp.PATH:
+                return websocket.upgrade(request, lambda: stomp.StompConnection(broker))
+            case "GET" | "HEAD", "":
+                return front_page(store)
+            case _, "/oidc/token" | stomp.PATH | "":
+                return Response(status=405)
+        return Response(
+            status=404, headers={"Content-Type": "text/html"}, content=errors.NOT_FOUND_PAGE.encode()
+        )
 
-def _log_nothing(_: RequestHandler) -> None:
-    """Print nothing: the request log keeps what is worth knowing."""
+    return respond

@@ -3,12 +3,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
-
 from tornado.template import Template
-from tornado.web import RequestHandler
 
 from simulator.events import stomp
+from simulator.server.http1 import Response
 from simulator.world.store import Store
 
 PAGE = Template(
@@ -39,17 +37,10 @@ What it has ends with that process.</p>
 )
 
 
-class FrontPage(RequestHandler):
-    def initialize(self, store: Store) -> None:
-        self._store = store
-
-    def get(self) -> None:
-        store = self._store
-        with store.lock:
-            ordered = [(order, store.resources[order.resource_uuid]) for order in store.orders]
-            rows = [(o.type.value, r.name, o.state.value, r.backend_id) for o, r in reversed(ordered)]
-            version = store.age.version
-        self.finish(PAGE.generate(version=version, events=stomp.PATH, orders=rows))
-
-    def data_received(self, chunk: bytes) -> Awaitable[None] | None:
-        raise NotImplementedError
+def front_page(store: Store) -> Response:
+    with store.lock:
+        ordered = [(order, store.resources[order.resource_uuid]) for order in store.orders]
+        rows = [(o.type.value, r.name, o.state.value, r.backend_id) for o, r in reversed(ordered)]
+        version = store.age.version
+    page = PAGE.generate(version=version, events=stomp.PATH, orders=rows)
+    return Response(headers={"Content-Type": "text/html; charset=utf-8"}, content=page)

@@ -9,33 +9,29 @@ from datetime import timedelta
 from typing import Any
 from urllib.parse import parse_qs
 
-from simulator.server.faults import Faults
-from simulator.server.handler import FaultyHandler
-from simulator.server.request_log import RequestLog
+from simulator.server.faulty import Asked
+from simulator.server.http1 import Request
 from simulator.server.routes import Reply
 from simulator.world.records import Token
 from simulator.world.store import Store
 
 
-class TokenHandler(FaultyHandler):
-    endpoint = "oidc/token/"
-
-    def initialize(self, store: Store, faults: Faults, log: RequestLog) -> None:  # type: ignore[override]
-        super().initialize(faults, log)
+class AskedToken(Asked):
+    def __init__(self, store: Store, request: Request) -> None:
+        super().__init__(request)
+        self.endpoint = "oidc/token/"
         self._store = store
 
     def answer(self) -> Reply:
         status, body = self._grant_token()
         return Reply(status=status, body=body)
 
-    post = FaultyHandler.handle
-
     def _grant_token(self) -> tuple[int, dict[str, Any]]:
         store = self._store
         values = {name: texts[-1] for name, texts in parse_qs(self.request.body.decode()).items()}
         if values.get("grant_type") != "client_credentials":
             return 400, {"error": "unsupported_grant_type"}
-        client_id, secret = _basic_auth(self.request.headers.get("Authorization")) or (
+        client_id, secret = _basic_auth(self.request.headers.get("authorization")) or (
             values.get("client_id", ""),
             values.get("client_secret", ""),
         )

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: MIT
 """Routes of the simulated API: a method, a path pattern and the ages that serve it, each with one function.
 
-The modules of `simulator.api` declare them; `server.api_handlers` makes tornado's rules of them. `MethodAndPath` is
-also what the control API is routed by.
+The modules of `simulator.api` declare them; `server.api_handlers` finds the one for a request.
 """
 
 from __future__ import annotations
@@ -11,9 +10,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
-
-from tornado.httputil import HTTPServerRequest
-from tornado.routing import Matcher, PathMatches
+from urllib.parse import unquote
 
 from simulator.api.paging import Query
 from simulator.world.ages import Age
@@ -75,7 +72,7 @@ class Route:
     method: str
     pattern: str
     # Matches the pattern with or without its last slash.
-    path: PathMatches
+    path: re.Pattern[str]
     handler: Handler
     since: Age
     until: Age
@@ -124,26 +121,10 @@ class Routes(list[Route]):
         return register
 
 
-class MethodAndPath(Matcher):
-    """Match requests of one method on one path, as long as `is_served` says so. HEAD counts as GET."""
-
-    def __init__(self, method: str, path: PathMatches, is_served: Callable[[], bool] = lambda: True) -> None:
-        self._method = method
-        self._path = path
-        self._is_served = is_served
-
-    def match(self, request: HTTPServerRequest) -> dict[str, Any] | None:
-        if method_of(request) != self._method or not self._is_served():
-            return None
-        return self._path.match(request)
-
-
-def path_matcher(pattern: str) -> PathMatches:
+def path_matcher(pattern: str) -> re.Pattern[str]:
     """Match a path such as `/api/projects/{uuid}/`, with or without its last slash."""
-    expression = re.sub(r"\{(\w+)\}", r"(?P<\1>[^/]+)", pattern.rstrip("/"))
-    return PathMatches(f"{expression}/?")
+    return re.compile(re.sub(r"\{(\w+)\}", r"(?P<\1>[^/]+)", pattern.rstrip("/")) + "/?")
 
 
-def method_of(request: HTTPServerRequest) -> str:
-    """Return the method a request is routed by: HEAD is GET without the body, on every list and detail."""
-    return "GET" if request.method == "HEAD" else request.method or ""
+def arguments_in(found: re.Match[str]) -> dict[str, str]:
+    return {name: unquote(value) for name, value in found.groupdict().items()}

@@ -7,7 +7,6 @@ but `Scenario` and `Settings` to describe it and `Fault` to break it.
 
 from __future__ import annotations
 
-from functools import partial
 from types import TracebackType
 
 from simulator.control.experiments import OrderControl, PeopleControl, SiteControl
@@ -56,7 +55,7 @@ class SimulatedWaldur:
         # Its own broker, on its own port; nothing comes there before `publish_to`.
         self.stomp = StompBroker()
         self._listener = Listener(
-            partial(application, self.store, controls, self.stomp),
+            application(self.store, controls, self.stomp),
             address=address,
             port=port,
             idle_s=Age(age).keep_alive_s,

@@ -158,7 +158,7 @@ def test_an_order_that_waldur_errs_with_the_approval_is_failed_and_nothing_is_wr
     site = site_of(waldur, tmp_path, backend)
     resource = made(waldur, site)
     waldur.site.change("resources", resource, allocation=half_updated(waldur, resource))
-    waldur.inject(Fault(path="slurm-remote/.*/set_state", status=200, body={"detail": "done"}))
+    waldur.inject(Fault(path="slurm-remote/.*/set_state", status=200, body='{"detail": "done"}'))
     waldur.orders.place_update(resource, {"cpu": 2})
     report = passes.process_orders(site)
     assert report.counted() == {"failed": 1}
