@@ -15,6 +15,7 @@ import warnings
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, ClassVar
 from urllib.parse import urlencode, urlsplit
 
@@ -56,6 +57,9 @@ NO_ANSWER = (OSError, HTTPError)
 BROKEN = (ConnectionError, Timeout, ChunkedEncodingError)
 
 Params = Sequence[tuple[str, str]]
+
+# Passes ask with the same parameters, of which some have fifty, again and again.
+_encoded = lru_cache(maxsize=256)(urlencode)
 
 _UUID = re.compile(r"[0-9a-f]{32}")
 _NO_HEADERS: Mapping[str, str] = {}
@@ -164,7 +168,7 @@ class HttpClient:
     def target(self, path: str, params: Params = ()) -> str:
         """Return the address of a request; without a path, it is the client's own."""
         address = f"{self._url.rstrip('/')}/{path}" if path else self._url
-        return f"{address}{'?' if params else ''}{urlencode(params)}"
+        return f"{address}?{_encoded(tuple(params))}" if params else address
 
     def send(  # noqa: PLR0913  what a request is made of
         self,

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from operator import itemgetter
 from typing import Generic, TypeVar
 from urllib.parse import urlencode
 
@@ -13,6 +15,9 @@ from simulator.world.store import Settings
 
 T = TypeVar("T")
 Query = dict[str, list[str]]
+
+# Clients ask the same again and again.
+_encoded = lru_cache(maxsize=256)(urlencode)
 
 
 @dataclass(frozen=True)
@@ -41,8 +46,8 @@ def paginate(rows: Sequence[T], query: Query, *, url: str, settings: Settings) -
 
 def _address(url: str, query: Query, number: int) -> str:
     """Return the URL of a page: parameters sorted by name, and no `page` for the first one."""
-    parameters = {name: values for name, values in query.items() if name != "page"}
+    parameters = [(name, value) for name in sorted(query) if name != "page" for value in query[name]]
     if number > 1:
-        parameters["page"] = [str(number)]
-    text = urlencode(sorted(parameters.items()), doseq=True)
+        parameters = sorted([*parameters, ("page", str(number))], key=itemgetter(0))
+    text = _encoded(tuple(parameters))
     return f"{url}?{text}" if text else url

@@ -20,7 +20,7 @@ from functools import lru_cache
 from http.client import responses
 from time import time
 from typing import TypeAlias
-from urllib.parse import parse_qs
+from urllib.parse import parse_qsl
 
 log = logging.getLogger(__name__)
 
@@ -50,7 +50,10 @@ class Request:
         return f"http://{self.headers.get('host', '')}"
 
     def query(self) -> dict[str, list[str]]:
-        return parse_qs(self.query_text, keep_blank_values=True) if self.query_text else {}
+        values: dict[str, list[str]] = {}
+        for name, value in _pairs(self.query_text):
+            values.setdefault(name, []).append(value)
+        return values
 
 
 class Ending(Enum):
@@ -153,6 +156,11 @@ def _write(writer: StreamWriter, response: Response, *, is_head: bool = False) -
     elif response.ending is Ending.HALF:
         content = content[: len(content) // 2]
     writer.write("\r\n".join(lines).encode("latin-1") + _END + content)
+
+
+@lru_cache(maxsize=256)  # clients ask the same again and again
+def _pairs(query: str) -> tuple[tuple[str, str], ...]:
+    return tuple(parse_qsl(query, keep_blank_values=True))
 
 
 @lru_cache(maxsize=8)
