@@ -10,7 +10,7 @@ cluster back.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from functools import partial
 from itertools import groupby
 
@@ -111,44 +111,58 @@ class Writer:
         for program, batches in groupby(left, key=lambda batch: batch.program):
             if program == "sacctmgr":
                 with self._lock:
-                    for batch in self._merged(batches):
-                        yield from self._in_portions(batch, failures)
+                    for kind, some in groupby(batches, key=lambda batch: type(batch.actions[0])):
+                        if kind is RemoveMember:
+                            leavers = [action for batch in some for action in batch.actions]
+                            yield from self._removed(only(RemoveMember, leavers), failures)
+                        else:
+                            for batch in some:
+                                yield from self._in_portions(batch, failures)
             else:
                 # Jobs may take a while to end: others may write in the meantime.
                 cancels = {batch: failures.error_for(batch.actions[0]) for batch in batches}
                 yield from (Outcome(batch.actions[0], error) for batch, error in cancels.items() if error)
                 yield from self._jobs.cancel([batch for batch, error in cancels.items() if not error])
 
-    def _merged(self, batches: Iterable[Batch]) -> Iterator[Batch]:
-        """Yield the batches, those that remove members in as few as who is in their accounts at that moment allows: on
-        26.05 a command takes the same time for one association as for two hundred (docs/performance.md).
+    def _removed(self, actions: Sequence[RemoveMember], failures: FailurePropagation) -> Iterator[Outcome]:
+        """End memberships, with as few commands as who is in their accounts allows: on 26.05 one takes the same time
+        for one association as for two hundred (docs/performance.md). Between two of them an order may have had somebody
+        join one of these accounts: each is made anew, of what is left.
         """
-        for kind, group in groupby(batches, key=lambda batch: type(batch.actions[0])):
-            some = list(group)
-            yield from self._fewer(some) if kind is RemoveMember else some
+        left, can_look = actions, True
+        while left:
+            self._lock.give_way()
+            stopped = {action: error for action in left if (error := failures.error_for(action))}
+            yield from (Outcome(action, error) for action, error in stopped.items())
+            left = [action for action in left if action not in stopped]
+            batches = self._builder.batches(left)
+            if can_look and len(batches) >= WORTH_A_READ:
+                try:
+                    batches = self._fewer(left)
+                except BackendError as unread:
+                    can_look = False
+                    log.warning("%s; members are removed account by account", unread)
+            for batch in batches[:1]:
+                at_most = self._costs.actions_at_once(kind_of(batch.argv), batch.actions)
+                some = only(RemoveMember, leading_actions(batch.actions, at_most))
+                begun = set(some)
+                left = [action for action in left if action not in begun]
+                yield from self._run(self._builder.removal(some), failures)
 
-    def _fewer(self, removals: list[Batch]) -> list[Batch]:
-        if len(removals) < WORTH_A_READ:
-            return removals
-        leavers = only(RemoveMember, (action for batch in removals for action in batch.actions))
-        try:
-            there = self._members({leaver.account for leaver in leavers})
-        except BackendError as unread:
-            log.warning("%s; members are removed account by account", unread)
-            return removals
-        return self._builder.removals(leavers, there.users_of)
+    def _fewer(self, leavers: Sequence[RemoveMember]) -> list[Batch]:
+        """Return the commands that end these memberships and no other, as it is now. Raises BackendError."""
+        accounts = {leaver.account for leaver in leavers}
+        there = self._members(accounts)
+        # Who is in an account that is not found is unknown.
+        is_known = accounts <= there.accounts.keys()
+        return self._builder.removals(leavers, there.users_of) if is_known else self._builder.batches(leavers)
 
     def _in_portions(self, batch: Batch, failures: FailurePropagation) -> Iterator[Outcome]:
         """Run a batch in as many commands as its cost asks for."""
         left, kind = list(batch.actions), kind_of(batch.argv)
         while left:
             some = leading_actions(left, self._costs.actions_at_once(kind, left))
-            if len(some) == len(batch.actions):
-                parts = [batch]
-            elif leavers := only(RemoveMember, some):
-                parts = [self._builder.removal(leavers)]
-            else:
-                parts = self._builder.batches(some)
+            parts = [batch] if len(some) == len(batch.actions) else self._builder.batches(some)
             begun = set(some)
             left = [action for action in left if action not in begun]
             for part in parts:
@@ -163,16 +177,11 @@ class Writer:
         """Return how long `apply` will be at work on the accounting database, without waiting for others."""
         usable = self._checked(actions)[0]
         loaded, seconds = self._loader.expected(usable, cluster)
-        left = [action for action in usable if action not in loaded]
-        leavers = only(RemoveMember, left)
-        batches = [
-            *self._builder.batches(action for action in left if action not in frozenset(leavers)),
-            # As if nobody stayed in an account that others leave.
-            *self._builder.removals(leavers, lambda _: frozenset()),
-        ]
+        # Members leave account by account in it: whether they share commands is known when it begins.
+        left = self._builder.batches(action for action in usable if action not in loaded)
         return seconds + sum(
             self._costs.total_s(kind_of(batch.argv), batch.actions)
-            for batch in batches
+            for batch in left
             if batch.program == "sacctmgr"
         )
 

@@ -29,19 +29,16 @@ def removals(
     leavers: Sequence[RemoveMember], users_of: Callable[[str], Set[str]]
 ) -> list[list[RemoveMember]]:
     """Return the fewest groups for commands that name all users and all accounts of a group, and so end every pair of
-    these that is there. `users_of`: who is in an account now. Who stays in one of the accounts is named only together
-    with those who leave the same ones.
+    these that is there. `users_of`: who is in an account now. Who stays in one of the accounts, or leaves more of them
+    than a command names, is named only together with those who leave the same ones.
     """
     leaving = grouped(leavers, lambda a: a.user)
     left = {user: {action.account for action in group} for user, group in leaving.items()}
-    staying = {
-        user
-        for account in {action.account for action in leavers}
-        for user in users_of(account) & left.keys()
-        if account not in left[user]
-    }
+    apart = {user for user, accounts in left.items() if len(accounts) > NAMES_AT_ONCE}
+    for account in {action.account for action in leavers}:
+        apart.update(user for user in users_of(account) & left.keys() if account not in left[user])
     found: list[list[RemoveMember]] = []
-    for user in sorted(left.keys() - staying, key=lambda user: (min(left[user]), user)):
+    for user in sorted(left.keys() - apart, key=lambda user: (min(left[user]), user)):
         together = [*(found[-1] if found else ()), *leaving[user]]
         if (
             found
@@ -49,9 +46,9 @@ def removals(
         ):
             found[-1] = together
         else:
-            found += map(list, portioned([leaving[user]]))
-    apart = products([action for action in leavers if action.user in staying])
-    return min(products(leavers), [*found, *apart], key=len)
+            found.append(leaving[user])
+    found += products([action for action in leavers if action.user in apart])
+    return min(products(leavers), found, key=len)
 
 
 def _products(

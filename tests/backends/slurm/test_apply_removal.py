@@ -7,7 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from agent.core.actions import ClusterAction, DeleteAccount, DeleteQos, MoveDefaultAccount, RemoveMember
+from agent.core.actions import (
+    BlockSubmission,
+    ClusterAction,
+    DeleteAccount,
+    DeleteQos,
+    MoveDefaultAccount,
+    RemoveMember,
+)
 from agent.core.errors import (
     BackendError,
     BackendUnavailable,
@@ -15,12 +22,12 @@ from agent.core.errors import (
     ParseError,
 )
 from agent.core.plans import Outcome
-from backends.base import HintsOfThisProcess
+from backends.base import BackendContext, HintsOfThisProcess
 from backends.lock import WriteLock
 from backends.process import Runner
 from backends.slurm.apply import Writer
 from backends.slurm.commands import CommandBuilder
-from backends.slurm.costs import Costs
+from backends.slurm.costs import UNIT, Costs
 from backends.slurm.jobs import Jobs
 from backends.slurm.programs import Programs
 from tests.backends.slurm.stand_in import (
@@ -64,6 +71,7 @@ def test_a_qos_that_another_cluster_uses_is_left(node: HeadNode) -> None:
 
 
 IN_ACCOUNTS = "account=root,x,y,z"
+SLOW_REMOVALS = {"remove user": 0.01, f"remove user{UNIT}": 1.0}
 
 
 def leavers(**users: str) -> list[ClusterAction]:
@@ -74,7 +82,14 @@ def standing(**users: str) -> Rule:
     """Who is in the accounts when they are asked for by name."""
     rows = [f"c1|{account}|||root|||||" for account in users]
     rows += [f"c1|{account}|{user}|||||||" for account in users for user in users[account]]
-    return Rule(IN_ACCOUNTS, 0, stdout="\n".join(["c1|root||||||||", *rows, ""]))
+    return Rule(f"account={','.join(['root', *users])}", 0, stdout="\n".join(["c1|root||||||||", *rows, ""]))
+
+
+def in_small_portions(node: HeadNode, actions: list[ClusterAction]) -> list[Outcome]:
+    """Three removals at first."""
+    learnt = HintsOfThisProcess(SLOW_REMOVALS)
+    context = BackendContext("0" * 32, node.folder / "state", costs=lambda _: learnt)
+    return list(node.backend(context=context).apply(actions))
 
 
 def test_members_of_several_accounts_leave_with_one_command_after_a_look_at_who_is_in_these(
@@ -95,6 +110,36 @@ def test_who_joined_another_of_these_accounts_meanwhile_stays_in_that(node: Head
     ]
 
 
+def test_who_is_there_is_looked_at_before_each_command(node: HeadNode) -> None:
+    """Between two of them the lock is given to an order, which may have somebody join an account that others leave."""
+    node.rules(standing(w="abc", x="def", y="gh", z="ij"), standing(x="def", y="ghd", z="ij"))
+    outcomes = in_small_portions(node, leavers(w="abc", x="def", y="gh", z="ij"))
+    assert errors(outcomes) == {}
+    assert [line.split()[3:5] for line in node.writes()] == [
+        ["name=a,b,c", "account=w"],
+        ["name=e,f,g,h,i,j", "account=x,y,z"],
+        ["name=d", "account=x"],
+    ]
+
+
+def test_who_has_jobs_in_one_account_is_not_named_with_those_who_leave_it_after(node: HeadNode) -> None:
+    """The accounts of one user may be more than a command carries."""
+    wanted = {"p": "a", "q": "ab", "r": "a", "s": "ac", "t": "a"}
+    refused = Rule("name=a ", 1, stderr=" Error with request: Job(s) active\n")
+    node.rules(refused, standing(**wanted), standing(q="ab", s="ac", t="a"))
+    outcomes = in_small_portions(node, leavers(**wanted))
+    left = {o.action.render() for o in outcomes if o.done}
+    assert left == {"remove member b from q", "remove member c from s"}
+    assert not [line for line in node.writes() if "name=a," in line]
+
+
+def test_nobody_is_looked_at_after_an_outage(node: HeadNode) -> None:
+    node.rules(Rule("modify account", 1, stderr=f"{OUTAGES[0]}\n"))
+    wanted = [BlockSubmission(account="x"), *leavers(x="ab", y="cd", z="ef")]
+    assert set(errors(applied(node, wanted)).values()) == {"BackendUnavailable"}
+    assert len(node.calls()) == 1
+
+
 def test_two_accounts_are_left_without_a_look(node: HeadNode) -> None:
     assert errors(applied(node, leavers(x="ab", y="cd"))) == {}
     assert not [line for line in node.calls() if "show assoc" in line]
@@ -104,10 +149,19 @@ def test_two_accounts_are_left_without_a_look(node: HeadNode) -> None:
 def test_where_nobody_can_look_members_leave_account_by_account(
     node: HeadNode, caplog: pytest.LogCaptureFixture
 ) -> None:
-    node.rules(Rule(IN_ACCOUNTS, 1, stderr=" Problem with query\n"))
+    node.rules(Rule("account=root,", 1, stderr=" Problem with query\n"))
+    assert errors(applied(node, leavers(x="ab", y="cd", z="ef", w="gh"))) == {}
+    assert len(node.writes()) == 4
+    assert len(node.calls()) == 5
+    assert "Problem with query; members are removed account by account" in caplog.text
+
+
+def test_members_leave_account_by_account_where_one_account_is_not_found(node: HeadNode) -> None:
+    """Who is in it is unknown."""
+    known = standing(x="ab", y="cd")
+    node.rules(Rule(IN_ACCOUNTS, 0, stdout=known.stdout))
     assert errors(applied(node, leavers(x="ab", y="cd", z="ef"))) == {}
     assert len(node.writes()) == 3
-    assert "Problem with query; members are removed account by account" in caplog.text
 
 
 def test_a_refused_command_for_several_accounts_is_tried_account_by_account(node: HeadNode) -> None:

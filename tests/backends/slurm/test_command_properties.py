@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
-from agent.core.actions import AddMember, ClusterAction, RemoveMember
+from agent.core.actions import AddMember, ClusterAction, RemoveMember, only
 from backends.slurm.commands import Batch, CommandBuilder
 from backends.slurm.costs import leading_actions
 from tests.backends.slurm.wanted import account, delete, join, leave, limits, move
@@ -56,33 +56,36 @@ def test_a_batch_says_nothing_that_its_actions_do_not_ask_for(wanted: list[Clust
             assert named_pairs(batch) == pairs_of(batch.actions)
 
 
-# Who is in which account, who of them leaves, and whose default account that is.
+# Who is in which account, who of them leaves or is refused to, and whose default account that is.
 TREES = st.dictionaries(
     st.tuples(st.sampled_from("abcdef"), st.sampled_from("tuvwxyz")),
-    st.sampled_from(("stays", "leaves", "last")),
+    st.sampled_from(("stays", "leaves", "refused", "last")),
 )
+# More accounts of one user than a command carries, one of which they cannot leave, and others who leave that one.
+BUSY = {("a", "t"): "refused"} | {(name, "t"): "leaves" for name in "bcde"}
 
 
 @given(tree=TREES, at_most=st.integers(1, 8))
+@example(tree={**BUSY, ("a", "u"): "leaves"}, at_most=4)
+@example(tree={**BUSY, ("a", "u"): "leaves", ("b", "v"): "leaves", ("c", "w"): "leaves"}, at_most=3)
 def test_commands_for_those_who_are_there_end_what_is_wanted_once_and_nothing_else(
     tree: dict[tuple[str, str], str], at_most: int
 ) -> None:
+    there = set(tree)
     leavers = [leave(*pair, default=how == "last") for pair, how in tree.items() if how != "stays"]
 
     def users_of(account: str) -> set[str]:
-        return {user for name, user in tree if name == account}
+        return {user for name, user in there if name == account}
 
-    batches = COMMANDS.removals(leavers, users_of)
-    assert sorted(pairs_of(a for batch in batches for a in batch.actions)) == sorted(pairs_of(leavers))
-    assert len(batches) <= len(COMMANDS.batches(leavers))
-    for batch in batches:
-        left = list(batch.actions)
-        while left:
-            some = leading_actions(left, at_most)
-            assert 0 < len(some) <= at_most
-            there = named_pairs(COMMANDS.removal(some)) & tree.keys()
-            assert there == pairs_of(some)
-            left = [action for action in left if action not in some]
+    while leavers:
+        batches = COMMANDS.removals(leavers, users_of)
+        assert sorted(pairs_of(a for batch in batches for a in batch.actions)) == sorted(pairs_of(leavers))
+        assert len(batches) <= len(COMMANDS.batches(leavers))
+        some = only(RemoveMember, leading_actions(batches[0].actions, at_most))
+        assert 0 < len(some) <= at_most
+        assert named_pairs(COMMANDS.removal(some)) & there == pairs_of(some)
+        there -= {pair for pair in pairs_of(some) if tree[pair] != "refused"}
+        leavers = [action for action in leavers if action not in some]
 
 
 def test_people_who_leave_all_that_is_left_share_a_command() -> None:
@@ -97,5 +100,6 @@ def test_people_who_leave_all_that_is_left_share_a_command() -> None:
 
 def test_no_command_names_more_than_may_be_in_one_argument() -> None:
     leavers = [leave(f"a{n // 2}", f"u{n}") for n in range(1_400)] + [leave(f"b{n}", "v") for n in range(600)]
-    for batch in COMMANDS.removals(leavers, lambda _: frozenset()):
+    for batch in COMMANDS.removals([*leavers, leave("b7", "w")], lambda _: frozenset()):
         assert max(len(word.split(",")) for word in batch.argv) <= 500
+        assert "v" not in {user for _, user in named_pairs(batch) - pairs_of(batch.actions)}
