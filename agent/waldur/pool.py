@@ -7,7 +7,7 @@ import os
 import threading
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from contextvars import ContextVar, copy_context
 from functools import partial
 from itertools import islice
@@ -28,43 +28,6 @@ class StartCall(Protocol):
     """Starts a call in a thread of its own, and returns what will have its answer."""
 
     def __call__(self, ask: Callable[[], Answer]) -> Future[Answer]: ...
-
-
-def threads() -> ThreadPoolExecutor:
-    """Return threads for `each`; those that are idle end with the `with` around them."""
-    return ThreadPoolExecutor(max_workers=POOL_SIZE)
-
-
-def each(
-    keys: Iterable[Key], ask: Callable[[Key], Answer], kept: ThreadPoolExecutor | None = None
-) -> Mapping[Key, Answer | WaldurError]:
-    """Call `ask` for every key, several at a time; what failed is in the result as the error itself.
-
-    `kept`: threads for who calls this often; else they are made anew.
-    """
-
-    def attempt(key: Key) -> Answer | WaldurError:
-        try:
-            return ask(key)
-        except WaldurError as error:
-            return error
-
-    # Threads begin with an empty context; their lines in the log are about the same as ours.
-    distinct = list(dict.fromkeys(keys))
-    if len(distinct) < 2:
-        return {key: attempt(key) for key in distinct}
-    with nullcontext(kept) if kept else threads() as pool:
-        calls: dict[Key, Future[Answer | WaldurError]] = {}
-        try:
-            for key in distinct:
-                calls[key] = pool.submit(copy_context().run, attempt, key)
-            return {key: call.result() for key, call in calls.items()}
-        except BaseException:
-            # Nothing is sent any more once the caller goes on, whatever interrupts it.
-            for call in calls.values():
-                call.cancel()
-            wait(calls.values())
-            raise
 
 
 class Threads:
@@ -99,6 +62,41 @@ class Threads:
                 pool = ThreadPoolExecutor(max_workers=self.at_once)
                 self._made = os.getpid(), pool, threading.Semaphore(self.at_once)
             return self._made[1:]
+
+
+# Of all clients of this process, for `each`: with the caller's own as many as there are connections to a server.
+_threads = Threads(POOL_SIZE - 1)
+
+
+def each(keys: Iterable[Key], ask: Callable[[Key], Answer]) -> Mapping[Key, Answer | WaldurError]:
+    """Call `ask` for every key, several at a time; what failed is in the result as the error itself.
+
+    The threads are kept: making one costs as much as half a request. The caller's own does what no other has begun, so
+    that no `each` waits for another one.
+    """
+
+    def attempt(key: Key) -> Answer | WaldurError:
+        try:
+            return ask(key)
+        except WaldurError as error:
+            return error
+
+    distinct = list(dict.fromkeys(keys))
+    calls: dict[Key, Future[Answer | WaldurError]] = {}
+    answers: dict[Key, Answer | WaldurError] = {}
+    try:
+        for key in distinct[1:]:
+            calls[key] = _threads.start(partial(attempt, key))
+        for key in distinct:
+            call = calls.get(key)
+            answers[key] = attempt(key) if call is None or call.cancel() else call.result()
+    except BaseException:
+        # Nothing is sent any more once the caller goes on, whatever interrupts it.
+        for call in calls.values():
+            call.cancel()
+        wait(calls.values())
+        raise
+    return answers
 
 
 class Ahead(Generic[Key, Answer]):

@@ -8,7 +8,6 @@ submits the rest. So does a pass whose time is up, or that yields to an order.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from types import MappingProxyType
 
@@ -78,7 +77,6 @@ class Submission(engine.Mode[ReportFacts, PlannedReport]):
         # The persons of the usernames in it.
         self._links: Mapping[str, str]
         self._access: MonthAccess
-        self._threads: ThreadPoolExecutor
 
     def plan(self, facts: ReportFacts) -> PlannedReport:
         return report_plan.plan(facts)
@@ -93,26 +91,25 @@ class Submission(engine.Mode[ReportFacts, PlannedReport]):
         self._access = MonthAccess(self.site, self._clock, work.plan, work.report)
         self._months = {str(month.month): month for month in work.plan.months}
         blocked = work.decision.blocked
-        with pool.threads() as self._threads:
-            for month in work.plan.months:
-                name = str(month.month)
-                plans = [plan.without(blocked) for plan in month.plans if not plan.skipped]
-                yield from self._of_month(month, [plan.totals for plan in plans if plan.totals])
-                failed = self._failed_totals.get(name, set())
-                shares = [share for plan in plans for share in plan.shares if share.resource not in failed]
-                shares = [share for share in shares if self._access.open_part(month, share)]
-                if not shares:
-                    continue
-                ledger = month.observed.ledger
-                is_known = all(ledger.record(share.resource, share.component) for share in shares)
-                if not is_known and self._stop is None:
-                    try:
-                        # The totals have made new records, to which shares belong.
-                        ledger = Ledger.of(usages.of_month(self.site.client, month.month))
-                    except WaldurError as error:
-                        self._stop = error
-                self._ledgers[name] = ledger
-                yield from self._of_month(month, shares)
+        for month in work.plan.months:
+            name = str(month.month)
+            plans = [plan.without(blocked) for plan in month.plans if not plan.skipped]
+            yield from self._of_month(month, [plan.totals for plan in plans if plan.totals])
+            failed = self._failed_totals.get(name, set())
+            shares = [share for plan in plans for share in plan.shares if share.resource not in failed]
+            shares = [share for share in shares if self._access.open_part(month, share)]
+            if not shares:
+                continue
+            ledger = month.observed.ledger
+            is_known = all(ledger.record(share.resource, share.component) for share in shares)
+            if not is_known and self._stop is None:
+                try:
+                    # The totals have made new records, to which shares belong.
+                    ledger = Ledger.of(usages.of_month(self.site.client, month.month))
+                except WaldurError as error:
+                    self._stop = error
+            self._ledgers[name] = ledger
+            yield from self._of_month(month, shares)
 
     def _of_month(self, month: PlannedMonth, actions: Sequence[UsageAction]) -> Iterator[Portion]:
         """Yield one action first, which tests whether the month is open; last those that failed in the last pass."""
@@ -161,7 +158,7 @@ class Submission(engine.Mode[ReportFacts, PlannedReport]):
             self._breaker.record(None)
             return answer
 
-        answers = pool.each(actions, attempt, self._threads)
+        answers = pool.each(actions, attempt)
         self._stop = self._stop or self._breaker.error
         outcomes: list[Outcome] = []
         for action, answer in answers.items():

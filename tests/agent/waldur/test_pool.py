@@ -20,10 +20,9 @@ def test_kept_threads_serve_one_call_after_the_other() -> None:
             raise WaldurError("no", method="POST", path="x", status=500)
         return number
 
-    with pool.threads() as kept:
-        for _ in range(5):
-            answers = pool.each(range(20), ask, kept)
-            assert [key for key, answer in answers.items() if isinstance(answer, WaldurError)] == [2]
+    for _ in range(5):
+        answers = pool.each(range(20), ask)
+        assert [key for key, answer in answers.items() if isinstance(answer, WaldurError)] == [2]
     assert len(seen) <= pool.POOL_SIZE
 
 
@@ -43,7 +42,17 @@ def test_a_call_that_is_interrupted_leaves_nothing_under_way() -> None:
         go_on.wait(600)
         ended.append(number)
 
-    with pool.threads() as kept:
-        with pytest.raises(KeyboardInterrupt):
-            pool.each(range(pool.POOL_SIZE), ask, kept)
-        assert (len(begun), len(ended)) == (pool.POOL_SIZE, pool.POOL_SIZE - 1)
+    with pytest.raises(KeyboardInterrupt):
+        pool.each(range(pool.POOL_SIZE), ask)
+    assert (len(begun), len(ended)) == (pool.POOL_SIZE, pool.POOL_SIZE - 1)
+
+
+def test_calls_that_have_all_threads_wait_for_no_others() -> None:
+    """As long as another one holds all threads, or where a call has calls of its own."""
+    hold = threading.Event()
+    holder = threading.Thread(target=pool.each, args=(range(pool.POOL_SIZE), lambda _: hold.wait(600)))
+    holder.start()
+    inner = pool.each(range(3), lambda number: list(pool.each(range(number), str).values()))
+    assert inner == {0: [], 1: ["0"], 2: ["0", "1"]}
+    hold.set()
+    holder.join()
