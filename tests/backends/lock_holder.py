@@ -17,6 +17,17 @@ with WriteLock(Path(state), "c1"):
     wait_for(go)
 """
 
+# Ends at once, and leaves the lock to its child.
+ORPHAN = """
+from pathlib import Path
+from backends.lock import WriteLock
+state, go = sys.argv[1:]
+WriteLock(Path(state), "c1").__enter__()
+if os.fork():
+    os._exit(0)
+wait_for(go)
+"""
+
 
 def is_free(state: Path, target: str = "c1") -> bool:
     try:

@@ -17,7 +17,7 @@ from backends.lock import WriteLock
 from backends.process import Runner
 from rig.child_process import child_process, script_command
 from rig.processes import wait_until
-from tests.backends.lock_holder import HOLDER, is_free
+from tests.backends.lock_holder import HOLDER, ORPHAN, is_free
 
 
 def test_the_lock_is_a_file_of_what_is_written_to_for_its_owner_only(tmp_path: Path) -> None:
@@ -107,6 +107,18 @@ def test_who_deletes_the_state_dir_lets_no_process_in_while_another_writes(tmp_p
         go.touch()
         assert holder.wait() == 0
     assert is_free(state)
+
+
+def test_a_deleted_lock_that_a_dead_writer_left_to_its_command_lets_nobody_in(tmp_path: Path) -> None:
+    state, go = tmp_path / "state", tmp_path / "go"
+    with child_process(script_command(ORPHAN, state, go)) as writer:
+        assert writer.wait() == 0
+    try:
+        shutil.rmtree(state)
+        assert not is_free(state)
+    finally:
+        go.touch()
+    wait_until("its command has ended", lambda: is_free(state))
 
 
 def test_who_waited_for_a_deleted_lock_does_not_enter_beside_the_next(tmp_path: Path) -> None:
