@@ -21,11 +21,13 @@ from agent.config.model import Mode
 from agent.core.modes import Service
 from agent.host import heartbeat
 from agent.run.service import services
+from rig import warm_python
 from rig.bridge_brokers import mqtt_keys
 from rig.mosquitto import Mosquitto
 from rig.operator_process import OperatorProcess
 from rig.processes import wait_until
 from rig.site import settings_of
+from rig.warm_python import WarmPython
 from simulator.events.mqtt import MqttBroker
 from simulator.server.faults import Fault
 from tests.agent.cli.operator_site import PROGRAMS, REPOSITORY, OperatorSite, run_program
@@ -53,10 +55,12 @@ def script(capsys: pytest.CaptureFixture[str]) -> Script:
 
 @pytest.fixture
 def start(site: OperatorSite) -> Iterator[Callable[..., OperatorProcess]]:
-    """Starts the script as an old unit does, with no broker anywhere."""
+    """Starts the script as an old unit does, or as a fork of `python`, with no broker anywhere."""
     running: list[OperatorProcess] = []
 
-    def make(mode: str, file: str, minutes: str = "0.02") -> OperatorProcess:
+    def make(
+        mode: str, file: str, minutes: str = "0.02", python: WarmPython | None = None
+    ) -> OperatorProcess:
         env = {
             **os.environ,
             **site.environment,
@@ -65,7 +69,8 @@ def start(site: OperatorSite) -> Iterator[Callable[..., OperatorProcess]]:
             "WALDUR_SITE_AGENT_ORDER_PROCESS_PERIOD_MINUTES": minutes,
         }
         words = [str(PROGRAMS / SCRIPT), "-m", mode, "-c", file]
-        process = OperatorProcess(words, site.folder / "agent.log", env, ready=" ready.", stop_s=30)
+        log = site.folder / "agent.log"
+        process = OperatorProcess(words, log, env, ready=" ready.", stop_s=30, python=python)
         running.append(process)
         return process.start()
 
@@ -128,7 +133,7 @@ def test_events_without_a_broker_of_ours(
     """The first pass comes from the bridge, the next order from its event: no poll is due within the test."""
     site.waldur.publish_to(MqttBroker("127.0.0.1", mosquitto.port))
     file = site.configure(backend=NO_HOMES, membership_sync_backend="slurm", **mqtt_keys(mosquitto))
-    agent = start("event_process", file, "600")
+    agent = start("event_process", file, "600", warm_python.of_commands())
     wait_until("the bridge listens", lambda: "a full pass is queued" in agent.output())
     done(site, site.place("One"))
     agent.process.send_signal(signal.SIGQUIT)
