@@ -40,9 +40,10 @@ SECONDS = "tests/seconds"
 # Of a test that was never run: more where it asks for a real part.
 UNKNOWN_S, UNKNOWN_REAL_S = 0.05, 1.0
 took: defaultdict[str, float] = defaultdict(float)
-# A start of RabbitMQ takes 6 s of processor time, and one of a newer SLURM 2 s: one process gets all files that ask for
-# the RabbitMQ of its session, and one all tests that run on the same newer SLURM.
-RABBITMQ = re.compile(r"\b(rabbitmq|broker_url): ")
+# A start of RabbitMQ takes 6 s of processor time, one of a newer SLURM 2 s, one of Chromium 1 s: one process gets all
+# files that ask for the RabbitMQ of its session, one those that ask for its browser, and one all tests that run on the
+# same newer SLURM.
+COSTLY = (re.compile(r"\b(rabbitmq|broker_url): "), re.compile(r"\bbrowser: Browser\b"))
 
 
 def of_one_process(root: Path, test: str) -> str:
@@ -53,7 +54,8 @@ def of_one_process(root: Path, test: str) -> str:
 
 @cache
 def of_file(file: Path) -> str:
-    return RABBITMQ.pattern if RABBITMQ.search(file.read_text()) else str(file)
+    text = file.read_text()
+    return next((part.pattern for part in COSTLY if part.search(text)), str(file))
 
 
 @pytest.hookimpl(optionalhook=True)
