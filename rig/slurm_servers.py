@@ -136,11 +136,12 @@ class SlurmServers:
 
     def _start_mariadbd(self) -> None:
         folder = self.site.folder
-        data = f"--datadir={folder / 'mariadb'}"
+        # A mariadbd that starts removes the temporary tables of all others that it finds where its own are.
+        data = (f"--datadir={folder / 'mariadb'}", f"--tmpdir={folder}")
         prepared = subprocess.run(
             [
                 *self._program("mariadb-install-db", "/usr/bin"),
-                *("--no-defaults", "--user=root", "--skip-test-db", DATABASE_LOG_SIZE, data),
+                *("--no-defaults", "--user=root", "--skip-test-db", DATABASE_LOG_SIZE, *data),
             ],
             capture_output=True,
             text=True,
@@ -152,7 +153,7 @@ class SlurmServers:
         port = self.site.database_port
         self._start(
             "mariadbd",
-            *("--no-defaults", "--user=root", "--skip-name-resolve", DATABASE_LOG_SIZE, data),
+            *("--no-defaults", "--user=root", "--skip-name-resolve", DATABASE_LOG_SIZE, *data),
             *("--character-set-server=utf8mb4", "--collation-server=utf8mb4_general_ci"),
             *("--bind-address=127.0.0.1", f"--port={port}", "--max-allowed-packet=1G"),
             f"--socket={folder / 'mariadb.socket'}",
