@@ -16,6 +16,11 @@ BUILT_IN_ACCOUNT = "root"
 BUILT_IN_USER = "root"
 NAMES_PER_COMMAND = 1000
 ALL_REPORTED = "DBD Agent queue size: 0\n"
+# Of jobs that squeue does not name unasked.
+ENDED = frozenset({
+    "BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED", "REVOKED",
+    "TIMEOUT",
+})  # fmt: skip
 # Reasons of jobs that wait for more than their turn: they are reported to slurmdbd when they end.
 NOT_REPORTED_YET = ("JobHeld", "Dependency", "BeginTime")
 # Rounds of the thread in which slurmctld 22.05 reports submissions and late starts.
@@ -78,15 +83,16 @@ def cancel_jobs(cluster: Cluster) -> None:
     that meets the thread which reports submissions is left to that thread's next round (observed with SLURM 22.05).
     Only such a message brings the eligible time. A job without one is waited for until that round is over.
     """
-    lines = cluster.ask("squeue", "-h", "-o", "%A %r").splitlines()
-    reasons = dict(line.split(maxsplit=1) for line in lines)
+    lines = cluster.ask("squeue", "-h", "-t", "all", "-o", "%A %T %r").splitlines()
+    rows = [line.split(maxsplit=2) for line in lines]
+    remembered = {job for job, _, _ in rows}
+    reasons = {job: reason for job, state, reason in rows if state not in ENDED}
     if reasons:
         begun = {job for job, reason in reasons.items() if not reason.startswith(NOT_REPORTED_YET)}
         wait_until("a row of every job", lambda: begun <= _rows_of_jobs(cluster, begun).keys())
         cluster.ask("scancel", "--full", *sorted(reasons))
         wait_until("the end of cancelled jobs", lambda: not cluster.ask("squeue", "-h"))
     wait_until("all jobs are reported to slurmdbd", lambda: ALL_REPORTED in cluster.ask("sdiag"))
-    remembered = set(cluster.ask("squeue", "-h", "-t", "all", "-o", "%A").split())
 
     def all_is_reported() -> bool:
         rows = _rows_of_jobs(cluster, remembered)
