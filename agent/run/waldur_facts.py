@@ -105,9 +105,10 @@ def gather(
     """
     client = site.client
     facts = offering_facts(site)
+    seen = _seen_listings(site)  # by this thread, which keeps the state file open
     with pool.calls_in_threads(LISTINGS_AT_ONCE) as start:
         users = start(lambda: _users(site))
-        accounts = start(lambda: _listed_accounts(site))
+        accounts = start(lambda: _listed_accounts(site, seen))
         limits = start(lambda: teams.user_limits(client))
         in_orders = _orders_under_way(client)
         listed, unlisted = _listed(client, scope)
@@ -193,8 +194,12 @@ class ListedAccounts:
     news: Mapping[str, Listing] = field(default_factory=dict)
 
 
-def _listed_accounts(site: Site) -> ListedAccounts:
-    """Return the service and course accounts of all projects."""
+def _seen_listings(site: Site) -> Mapping[str, Listing]:
+    return listings.known(site.state_dir, site.offering.uuid, site.client.url)
+
+
+def _listed_accounts(site: Site, seen: Mapping[str, Listing]) -> ListedAccounts:
+    """Return the service and course accounts of all projects. `seen`: the listings as they are remembered."""
     try:
         accounts = teams.accounts_of_projects(site.client)
     except WaldurError as error:
@@ -202,11 +207,11 @@ def _listed_accounts(site: Site) -> ListedAccounts:
             "service and course accounts could not be read, so no member is removed in this pass: %s", error
         )
         return ListedAccounts(None, f"service and course accounts could not be read: {error}")
-    doubts, news = _doubts(site)
+    doubts, news = _doubts(site, seen)
     return ListedAccounts(None if doubts else accounts, "; ".join(doubts), news)
 
 
-def _doubts(site: Site) -> tuple[list[str], Mapping[str, Listing]]:
+def _doubts(site: Site, before: Mapping[str, Listing]) -> tuple[list[str], Mapping[str, Listing]]:
     """Return why a listing of such accounts that is not there may be there yet, for each, and what is to be remembered:
     a server may have no such listings, or a gateway only lose them, and who is in them leaves the accounts where they
     are believed to be gone.
@@ -215,8 +220,7 @@ def _doubts(site: Site) -> tuple[list[str], Mapping[str, Listing]]:
     does not. A listing that was there once is never lacking; one that was never seen lacks only when two answers more
     than an hour apart say so.
     """
-    offering, url, now = site.offering.uuid, site.client.url, datetime.now(UTC)
-    before = listings.known(site.state_dir, offering, url)
+    now = datetime.now(UTC)
     after: dict[str, Listing] = {}
     doubtful: dict[str, str] = {}
     for name in members.ACCOUNT_LISTS:
@@ -234,7 +238,7 @@ def _doubts(site: Site) -> tuple[list[str], Mapping[str, Listing]]:
         if since is None:
             doubtful[name] = (
                 f"Waldur had {name} once and lacks it now; where it is gone permanently: `forget listings --offering "
-                f"{offering}`"
+                f"{site.offering.uuid}`"
             )
             log.warning("%s", doubtful[name])
         elif now - since < AGREED_AFTER:
@@ -319,7 +323,7 @@ def confirm_people(site: Site, facts: MembershipFacts, concerned: Sequence[Resou
     if registry.follows_waldur(site.offering):
         users = posix_accounts.as_before(users, facts.users)
     read = _single_teams(client, concerned, narrowed=_is_narrowed(site))
-    accounts = _listed_accounts(site)
+    accounts = _listed_accounts(site, _seen_listings(site))
     return replace(
         facts,
         users=users,
