@@ -21,6 +21,8 @@ COMPONENTS = {
     "cpu": {"measured_unit": "core-hours", "accounting_type": "limit", "label": "CPU", "unit_factor": 60},
     "mem": {"measured_unit": "GB-hours", "accounting_type": "limit", "label": "Memory", "unit_factor": 61440},
 }
+# In C where there is one: in Python it takes 0.7 ms for each site.
+DUMPER = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 # Holds the settings `rest_api`, in JSON, where sites of tests are to go through slurmrestd.
 REST_API = "SLURM_REST_API"
 
@@ -65,7 +67,7 @@ def configuration(
         ],
     }
     path = folder / "site.yaml"
-    path.write_text(yaml.safe_dump(document), encoding="utf-8")
+    path.write_text(yaml.dump(document, Dumper=DUMPER), encoding="utf-8")
     path.chmod(0o600)
     return path
 
