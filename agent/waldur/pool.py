@@ -92,9 +92,7 @@ def each(keys: Iterable[Key], ask: Callable[[Key], Answer]) -> Mapping[Key, Answ
             answers[key] = attempt(key) if call is None or call.cancel() else call.result()
     except BaseException:
         # Nothing is sent any more once the caller goes on, whatever interrupts it.
-        for call in calls.values():
-            call.cancel()
-        wait(calls.values())
+        wait([call for call in calls.values() if not call.cancel()])
         raise
     return answers
 

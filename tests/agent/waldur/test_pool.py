@@ -56,3 +56,20 @@ def test_calls_that_have_all_threads_wait_for_no_others() -> None:
     assert inner == {0: [], 1: ["0"], 2: ["0", "1"]}
     hold.set()
     holder.join()
+
+
+def test_a_call_that_fails_waits_for_none_that_had_not_begun() -> None:
+    """Calls within calls would wait for each other: what was not begun leaves the queue when a thread comes to it."""
+    hold, ended = threading.Event(), []
+
+    def held(number: int) -> None:
+        hold.wait(10)
+        ended.append(number)
+
+    holder = threading.Thread(target=pool.each, args=(range(pool.POOL_SIZE), held))
+    holder.start()
+    with pytest.raises(ZeroDivisionError):
+        pool.each(range(3), lambda number: 1 // number)
+    assert ended == []
+    hold.set()
+    holder.join()
