@@ -113,6 +113,12 @@ def test_removals_that_were_quick_do_not_let_the_next_ones_grow_without_end() ->
     assert guess.command_s + max(sizes) * guess.unit_s <= 2 * of_cluster.limit_s
 
 
+def test_where_nothing_is_renumbered_removals_that_were_quick_grow_to_all_that_fit() -> None:
+    of_cluster = Costs(lambda: LARGE, HintsOfThisProcess[float](), lambda: False)
+    sizes = [units for units, _ in taken(of_cluster, REMOVE, 2000, 0.45, 0.0003)]
+    assert max(sizes) == NAMES_AT_ONCE
+
+
 def test_a_command_that_carries_little_is_still_one_action() -> None:
     assert costs(10**7).units_at_once(REMOVE) == 1
     assert costs(HUGE, remove_user=(9.0, 8.0)).units_at_once(REMOVE) == 1

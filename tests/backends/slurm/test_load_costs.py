@@ -78,11 +78,12 @@ def test_many_members_are_loaded_in_pieces_that_keep_no_writer_out_for_long(tmp_
     assert of_cluster.seconds(LOAD_USERS, loader._groups_at_once(LOAD_USERS)) <= of_cluster.limit_s
 
 
+@pytest.mark.parametrize("rows", [12_000, 14_000])
 def test_where_nothing_is_renumbered_many_joins_are_loads_that_keep_no_writer_out_for_long(
-    tmp_path: Path,
+    tmp_path: Path, rows: int
 ) -> None:
     """A minute of joins over 300 projects, beside 10,000 associations: single commands for each fall behind."""
-    of_cluster = Costs(lambda: 12_000, HintsOfThisProcess[float](), lambda: False)
+    of_cluster = Costs(lambda: rows, HintsOfThisProcess[float](), lambda: False)
     loader = loader_of(tmp_path, of_cluster)
     joins = [join(f"a{n}", f"u{n}", present_default="") for n in range(300)]
     found, _ = loader.expected(joins, "c1")
