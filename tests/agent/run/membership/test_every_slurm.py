@@ -206,3 +206,34 @@ def test_members_of_many_accounts_leave_at_once_and_those_who_stay_in_one_of_the
     expected = {account: set[str]() for account in accounts} | {"p0": {"colleague"}, "p4": {"colleague"}}
     assert found == {**expected, "p1": {"p0_0"}, "elsewhere": {f"{account}_0" for account in accounts}}
     assert len({outcome.commands for outcome in outcomes}) == 3
+
+
+@pytest.mark.by_commands
+def test_who_has_a_job_in_one_of_many_accounts_stays_in_that_alone_and_all_others_leave(
+    slurm: SlurmCluster, make: Make
+) -> None:
+    site = make()
+    accounts = [f"p{number}" for number in range(4)]
+    for account in accounts:
+        for command in (
+            f"add account name={account}",
+            f"add user name={account}_0,{account}_1 account={account}",
+        ):
+            slurm.ask("sacctmgr", "-i", *command.split())
+    slurm.ask("sacctmgr", "-i", "add", "user", "name=jobs1", "account=p1,p2", "DefaultAccount=p1")
+    job = ("--uid=jobs1", "--account=p1", "--chdir=/tmp", "-o", "/dev/null", "-t", "5", "--wrap", "sleep 300")
+    slurm.ask("sbatch", *job)
+    wait_until("the job", lambda: slurm.ask("squeue", "-h", "--states=R", "-o", "%a") == "p1\n")
+    wait_until("the job in the database", lambda: "1" in slurm.sql("SELECT COUNT(*) FROM test_job_table"))
+    leaving = [
+        RemoveMember(account=name, user=f"{name}_{n}", is_default=True) for name in accounts for n in (0, 1)
+    ]
+    own = [
+        RemoveMember(account="p2", user="jobs1"),
+        RemoveMember(account="p1", user="jobs1", is_default=True),
+    ]
+    outcomes = site.site.backend.apply([*leaving, *own])
+    assert [(o.action, type(o.error).__name__) for o in outcomes if o.error] == [(own[1], "JobsStillActive")]
+    assert [name for name in accounts if site.members(name)] == ["p1"]
+    assert site.members("p1") == {"jobs1"}
+    assert site.defaults()["jobs1"] == "p1"
