@@ -13,6 +13,7 @@ import logging
 import os
 import sqlite3
 import stat
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -38,6 +39,8 @@ KEPT_UP_WITHIN = timedelta(minutes=10)
 # A clock that is ahead has written what cannot be.
 AHEAD_AT_MOST = timedelta(minutes=1)
 JOURNAL = Path("journal", "journal.jsonl")
+# What audit hooks hear before each transaction, with the path of the file.
+AUDITED = "waldur_site_cluster.transaction"
 # Bytes of the smallest page.
 SMALLEST = 512
 
@@ -213,6 +216,7 @@ class Store:
 
     @contextmanager
     def _as_owner(self) -> Iterator[None]:
+        sys.audit(AUDITED, str(self.path))
         # A file that is open on a local disk and still at the path is on that disk.
         network = "" if _kept.is_at(self.path) else mounts.network_type(self.state_dir)
         if network:

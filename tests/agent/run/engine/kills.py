@@ -17,8 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from agent.state.mounts import MOUNTS
-from agent.state.store import NAME
+from agent.state.store import AUDITED, NAME
 from tests.step_faults import Killed
 
 NEVER = sys.maxsize
@@ -144,7 +143,7 @@ def _audited(event: str, args: tuple[Any, ...]) -> None:
         kill.comes(f"request {request}", changes=not request.startswith("GET "))
     elif event == "subprocess.Popen":
         kill.comes(f"program {' '.join(map(os.fsdecode, args[1]))}")
-    elif event == "open" and args[0] == str(MOUNTS):  # the first that each transaction does
+    elif event == AUDITED:
         kill.comes("a transaction", changes=False)
     elif event in FOLDERS or (event == "os.rename" and args[2] >= 0):
         kill.comes(f"{event} {args[0]}")
