@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
+import sys
 import threading
 from contextlib import suppress
 from pathlib import Path
@@ -16,7 +18,7 @@ from backends import lock
 from backends.lock import WriteLock
 from backends.process import Runner
 from rig.child_process import child_process, script_command
-from rig.processes import wait_until
+from rig.processes import REPOSITORY, wait_until
 from tests.backends.lock_holder import HOLDER, ORPHAN, is_free
 
 
@@ -119,6 +121,28 @@ def test_a_deleted_lock_that_a_dead_writer_left_to_its_command_lets_nobody_in(tm
     finally:
         go.touch()
     wait_until("its command has ended", lambda: is_free(state))
+
+
+def test_so_it_is_in_a_container_where_the_kernel_lists_no_lock_of_the_dead(tmp_path: Path) -> None:
+    """Beside `/proc` of a namespace of processes of its own."""
+    state, go = tmp_path / "state", tmp_path / "go"
+    script = f"""
+import os, shutil, subprocess, sys
+from pathlib import Path
+from tests.backends.lock_holder import is_free
+state, orphan = Path(sys.argv[1]), sys.argv[2:]
+subprocess.run(orphan, check=True)
+assert "FLOCK" not in Path("/proc/locks").read_text()
+shutil.rmtree(state)
+print(is_free(state))
+Path({str(go)!r}).touch()
+"""
+    container = ["unshare", "--pid", "--fork", "--mount-proc"]
+    if subprocess.run([*container, "true"], capture_output=True, check=False).returncode:
+        pytest.skip("no namespace of processes here (unshare --pid)")
+    words = [sys.executable, "-c", script, str(state), *map(str, script_command(ORPHAN, state, go))]
+    done = subprocess.run([*container, *words], cwd=REPOSITORY, capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"
 
 
 def test_who_waited_for_a_deleted_lock_does_not_enter_beside_the_next(tmp_path: Path) -> None:

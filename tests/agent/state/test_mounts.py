@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,7 @@ from agent.core.errors import StateUnreadable
 from agent.run.service import configuration
 from agent.state import mounts, pauses
 from agent.state.mounts import type_of
+from agent.state.store import NAME, kept_open
 from tests.agent.config.samples import Site as Configuration
 from tests.agent.config.samples import root
 from tests.agent.state.conftest import in_private_mounts, offering
@@ -64,6 +67,19 @@ def test_a_state_file_on_a_network_is_refused(tmp_path: Path, monkeypatch: pytes
     assert not (tmp_path / "state").exists()
     monkeypatch.setattr(mounts, "MOUNTS", tmp_path / "none")
     pauses.pause(tmp_path / "state", offering(), by="ann")
+
+
+def test_a_connection_that_is_kept_hides_no_network_mounted_over_its_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with kept_open(tmp_path):
+        pauses.pause(tmp_path, offering(), by="ann")
+        (tmp_path / "mounts").write_text(f"nas:/x {tmp_path} lustre rw 0 0\n")
+        monkeypatch.setattr(mounts, "MOUNTS", tmp_path / "mounts")
+        other = shutil.copy(tmp_path / NAME, tmp_path / "other")
+        os.replace(other, tmp_path / NAME)
+        with pytest.raises(StateUnreadable, match="lustre"):
+            pauses.pause(tmp_path, offering(), by="ann")
 
 
 def test_links_are_followed_to_the_disk(tmp_path: Path) -> None:
