@@ -18,7 +18,7 @@ from simulator.control.experiments import OrderControl, OrderOptions, PeopleCont
 from simulator.control.snapshot import to_json
 from simulator.server.faults import Fault, FaultKind, Faults
 from simulator.server.faulty import json_response
-from simulator.server.http1 import Request, Response
+from simulator.server.http import Request, Response
 from simulator.server.request_log import RequestLog
 from simulator.server.routes import arguments_in, path_matcher
 from simulator.world.records import JsonObject, OfferingUserState

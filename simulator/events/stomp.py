@@ -12,12 +12,15 @@ from __future__ import annotations
 import itertools
 import json
 from collections import deque
+from collections.abc import Awaitable
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from stomp.utils import Frame, convert_frame, parse_frame  # type: ignore[import-untyped]
+from tornado.ioloop import IOLoop, PeriodicCallback
+from tornado.websocket import WebSocketClosedError, WebSocketHandler
 
 from simulator.events.broker import QUEUE_LENGTH, BrokerFailed
-from simulator.server.websocket import WebSocket
 from simulator.world.records import JsonObject
 
 PATH = "/rmqws-stomp"
@@ -39,7 +42,7 @@ class StompBroker:
         # By virtual host and name, both.
         self._passcodes: dict[tuple[str, str], str] = {}
         self._queues: dict[tuple[str, str], deque[str]] = {}
-        self._connections: list[StompConnection] = []
+        self._connections: list[StompHandler] = []
 
     def add_login(self, vhost: str, login: str, passcode: str) -> None:
         self._passcodes[vhost, login] = passcode
@@ -53,12 +56,12 @@ class StompBroker:
             raise BrokerFailed(f"the queue {name} " + ("does not exist" if waiting is None else "is full"))
         waiting.append(json.dumps(payload))
         for connection in tuple(self._connections):
-            connection.loop.call_soon_threadsafe(connection.deliver)
+            connection.loop.add_callback(connection.deliver)
 
     def close(self) -> None:
         """Hang up on everybody."""
         for connection in tuple(self._connections):
-            connection.loop.call_soon_threadsafe(connection.close)
+            connection.loop.add_callback(connection.close)
 
     def lets_in(self, vhost: str, login: str, passcode: str) -> bool:
         return self._passcodes.get((vhost, login), "") == passcode != ""
@@ -66,10 +69,10 @@ class StompBroker:
     def queue(self, vhost: str, name: str) -> deque[str] | None:
         return self._queues.get((vhost, name))
 
-    def opened(self, connection: StompConnection) -> None:
+    def opened(self, connection: StompHandler) -> None:
         self._connections.append(connection)
 
-    def closed(self, connection: StompConnection) -> None:
+    def closed(self, connection: StompHandler) -> None:
         """Forget a connection; another one takes what it has not acknowledged."""
         self._connections.remove(connection)
         for other in self._connections:
@@ -91,27 +94,31 @@ class _Reader:
         self.unacknowledged.clear()
 
 
-class StompConnection(WebSocket):
+class StompHandler(WebSocketHandler):
     """One connection."""
 
-    def __init__(self, broker: StompBroker) -> None:
+    def initialize(self, broker: StompBroker) -> None:
         self._broker = broker
         self._vhost: str | None = None
         self._readers: dict[str, _Reader] = {}
         self._tags = itertools.count(1)
+        self._heartbeat = PeriodicCallback(lambda: self._write(b"\n"), HEARTBEAT_MS)
+        self.loop = IOLoop.current()
 
-    def opened(self) -> None:
+    def open(self, *_: str, **__: str) -> None:
         self._broker.opened(self)
 
-    def closed(self) -> None:
+    def on_close(self) -> None:
+        self._heartbeat.stop()
         for reader in self._readers.values():
             reader.put_back()
         self._readers.clear()
         self._broker.closed(self)
 
-    def received(self, message: bytes) -> None:
+    def on_message(self, message: str | bytes) -> None:
+        data = message.encode() if isinstance(message, str) else message
         try:
-            for part in message.split(b"\0"):
+            for part in data.split(b"\0"):
                 frame = parse_frame(part)
                 if frame is not None:  # a heart-beat is none
                     self._take(frame)
@@ -131,6 +138,9 @@ class StompConnection(WebSocket):
                     "destination": reader.destination,
                 }
                 self._send("MESSAGE", {**headers, "content-type": "application/json"}, body)
+
+    def data_received(self, chunk: bytes) -> Awaitable[None] | None:
+        raise NotImplementedError
 
     def _take(self, frame: Frame) -> None:
         headers = {name: str(value) for name, value in frame.headers.items()}
@@ -158,7 +168,7 @@ class StompConnection(WebSocket):
             self._refuse("Bad CONNECT", f"access refused for user {login!r}")
             return
         self._vhost = vhost
-        self._schedule_beat()
+        self._heartbeat.start()
         self._send("CONNECTED", {"version": "1.2", "heart-beat": f"{HEARTBEAT_MS},{HEARTBEAT_MS}"})
 
     def _subscribe(self, vhost: str, headers: dict[str, str]) -> None:
@@ -170,7 +180,7 @@ class StompConnection(WebSocket):
             return
         prefetch = int(headers.get("prefetch-count", PREFETCH))
         self._readers[headers.get("id", "")] = _Reader(destination, waiting, prefetch)
-        self.loop.call_soon(self.deliver)  # after the receipt
+        self.loop.add_callback(self.deliver)  # after the receipt
 
     def _settle(self, tag: str, *, is_done: bool) -> None:
         for reader in self._readers.values():
@@ -185,13 +195,8 @@ class StompConnection(WebSocket):
         self.close()
 
     def _send(self, command: str, headers: dict[str, str], body: str = "") -> None:
-        self.send(b"".join(convert_frame(Frame(command, headers, body))))
+        self._write(b"".join(convert_frame(Frame(command, headers, body))))
 
-    def _schedule_beat(self) -> None:
-        self.loop.call_later(HEARTBEAT_MS / 1000, self._beat)
-
-    def _beat(self) -> None:
-        """Show that the connection lives, as long as it does."""
-        if self.is_open:
-            self.send(b"\n")
-            self._schedule_beat()
+    def _write(self, data: bytes) -> None:
+        with suppress(WebSocketClosedError):  # `on_close` follows
+            self.write_message(data)

@@ -26,7 +26,7 @@ from simulator.api import (
 from simulator.rules import access, processor
 from simulator.rules.errors import ApiError, bad_field, method_not_allowed, missing_page
 from simulator.server.faulty import Asked
-from simulator.server.http1 import Request, http_date
+from simulator.server.http import Request, http_date
 from simulator.server.routes import Call, Reply, Route, arguments_in
 from simulator.world.records import User
 from simulator.world.store import Store

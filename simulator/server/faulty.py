@@ -3,13 +3,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import time
+from functools import partial
 from typing import Any
 
 from simulator.server.faults import Fault, FaultKind, Faults
-from simulator.server.http1 import Ending, Request, Response
+from simulator.server.http import Ending, Later, Request, Response
 from simulator.server.request_log import RequestEntry, RequestLog
 from simulator.server.routes import Reply
 
@@ -32,13 +32,18 @@ class Asked:
         raise NotImplementedError
 
 
-async def answer_or_fail(asked: Asked, faults: Faults, log: RequestLog) -> Response:
+def answer_or_fail(asked: Asked, faults: Faults, log: RequestLog) -> Response | Later:
     """Answer, unless a fault strikes."""
     started_s = time.perf_counter()
-    request = asked.request
-    fault = faults.strike(request.method, request.path)
+    fault = faults.strike(asked.request.method, asked.request.path)
+    answer = partial(_answer, asked, fault, log, started_s)
     if fault is not None and fault.latency_ms:
-        await asyncio.sleep(fault.latency_ms / 1000)
+        return Later(after_s=fault.latency_ms / 1000, respond=answer)
+    return answer()
+
+
+def _answer(asked: Asked, fault: Fault | None, log: RequestLog, started_s: float) -> Response:
+    request = asked.request
     is_lost = fault is not None and fault.loses_request
     response = Response(status=_NO_ANSWER) if is_lost else _response_of(asked.answer())
     status = response.status

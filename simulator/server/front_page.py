@@ -6,7 +6,7 @@ from __future__ import annotations
 from tornado.template import Template
 
 from simulator.events import stomp
-from simulator.server.http1 import Response
+from simulator.server.http import Response
 from simulator.world.store import Store
 
 PAGE = Template(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Keeps an application listening on one address, in a thread of its own or in the caller's.
+"""Keeps a site listening on one address, in a thread of its own or in the caller's.
 
 Stopping and starting again keeps the port, so a test can let a server go down and come back.
 """
@@ -8,28 +8,27 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from asyncio import StreamReader, StreamWriter
 
+from tornado.httpserver import HTTPServer
 from tornado.netutil import bind_sockets
 
 from agent.host.waiting import PAUSE_S, wait_until
-from simulator.server import http1
+from simulator.server.http import Site
 
 _STOP_S = 10.0
 
 
 class Listener:
-    def __init__(self, application: http1.Application, *, address: str, port: int, idle_s: float) -> None:
+    def __init__(self, site: Site, *, address: str, port: int, idle_s: float) -> None:
         self.address = address
         self.port = port
-        self._application = application
+        self._site = site
         self._idle_s = idle_s
         self._ready = threading.Event()
         self._failure: OSError | None = None
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopping: asyncio.Event | None = None
-        self._connections: set[asyncio.Task[None]] = set()
 
     def start(self) -> None:
         """Listen in a background thread; returns once the port is open, raises OSError when it is taken."""
@@ -65,20 +64,10 @@ class Listener:
             self._ready.set()
             return
         self.port = sockets[0].getsockname()[1]
-        servers = [await asyncio.start_server(self._connected, sock=each) for each in sockets]
         self._loop, self._stopping = asyncio.get_running_loop(), asyncio.Event()
+        server = HTTPServer(self._site, idle_connection_timeout=self._idle_s)
+        server.add_sockets(sockets)
         self._ready.set()
         await self._stopping.wait()
-        for server in servers:
-            server.close()
-        open_now = list(self._connections)
-        for connection in open_now:
-            connection.cancel()
-        await asyncio.gather(*open_now, return_exceptions=True)
-
-    async def _connected(self, reader: StreamReader, writer: StreamWriter) -> None:
-        connection: asyncio.Task[None] = asyncio.create_task(
-            http1.serve(self._application, reader, writer, idle_s=self._idle_s)
-        )
-        self._connections.add(connection)
-        connection.add_done_callback(self._connections.discard)
+        server.stop()
+        await server.close_all_connections()

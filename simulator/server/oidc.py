@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import parse_qs
 
 from simulator.server.faulty import Asked
-from simulator.server.http1 import Request
+from simulator.server.http import Request
 from simulator.server.routes import Reply
 from simulator.world.records import Token
 from simulator.world.store import Store
