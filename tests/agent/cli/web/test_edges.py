@@ -6,6 +6,7 @@ slow or many, cookies that are over.
 from __future__ import annotations
 
 import os
+import re
 import select
 import socket
 import sqlite3
@@ -56,7 +57,8 @@ def test_pages_do_not_wait_for_a_broker_that_hangs(site_settings: Settings, sile
         # It waits for the broker.
         assert select.select([silent], [], [], 600)[0]
         other = console.log_in("vic")
-        assert "takes long to answer" in other.get(console.url).text
+        # On a slow machine the console's own question has ended without an answer by then.
+        assert re.search("takes long to answer|does not answer", other.get(console.url).text)
         assert other.get(console.plan_url).status_code == HTTPStatus.OK
         assert act.is_alive(), "the broker has given up before"
         act.join()
