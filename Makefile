@@ -8,7 +8,7 @@ DEMO_STAMP := $(VENV)/.installed-for-demo
 ARGS ?=
 # The tests wait, too: more processes than cores help.
 TEST_PROCESSES ?= 6
-PYTEST := $(BIN)/python -m pytest -q --processes=$(TEST_PROCESSES) --durations=25
+PYTEST := $(BIN)/python -m pytest -q --numprocesses=$(TEST_PROCESSES) --dist=loadfile --no-loadscope-reorder --durations=25
 
 # Planners, gate, parsers, state, configuration, words: what asks for no service and starts hardly any process.
 QUICK := tests/agent/core tests/agent/plan tests/agent/config tests/agent/state tests/agent/bridge/test_decode.py \
@@ -51,7 +51,7 @@ type: setup
 
 # In under a minute on two cores: after each edit.
 quick: setup
-	rig/apart.sh $(BIN)/python -m pytest -q --processes=2 $(QUICK) $(ARGS)
+	rig/apart.sh $(BIN)/python -m pytest -q --numprocesses=2 --dist=loadfile $(QUICK) $(ARGS)
 
 # With the newer Pythons, those of the Debian roots of `make services-slurm`. Other clones use these, too: what is
 # installed for this one is below its build, and stays between runs. Of make and pip nothing is taken over that leads to

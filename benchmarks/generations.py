@@ -108,7 +108,7 @@ def run_suites(_: Parts) -> Iterator[str]:
 
 
 def _suites(generation: str, chosen: Sequence[str], **env: str) -> Iterator[str]:
-    tests = ["-m", "pytest", "-q", "-m", "every_slurm", "--processes=2", *chosen]
+    tests = ["-m", "pytest", "-q", "-m", "every_slurm", "--numprocesses=2", "--dist=loadfile", *chosen]
     done = subprocess.run(
         ["rig/apart.sh", sys.executable, *tests],
         cwd=REPOSITORY,

@@ -105,7 +105,7 @@ def is_killed(copy: Path, mutant: Mutant) -> bool:
 
 
 def fails(copy: Path, tests: str) -> bool:
-    words = ["-qx", "-p", "no:cacheprovider", "--processes=2"]
+    words = ["-qx", "-p", "no:cacheprovider", "--numprocesses=2", "--dist=loadfile"]
     try:
         done = subprocess.run(
             [sys.executable, "-m", "pytest", *words, tests], cwd=copy, capture_output=True,

@@ -12,12 +12,10 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cache
 from pathlib import Path
 
 from agent.core.errors import SiteAgentError
 from agent.host import waiting
-from rig.forked_tests import NUMBER
 from rig.parts import find_program
 
 REPOSITORY = Path(__file__).resolve().parents[1]
@@ -54,11 +52,14 @@ SERVER_PORTS = range(15_000, 32_000)
 TEST_PROCESSES_AT_MOST = 16
 
 
-@cache
-def _ports(process: str) -> Iterator[int]:
+def _ports_of_this_process() -> Iterator[int]:
     """Yield ports in random order, endlessly; no other test process of this run gets any of them."""
-    own = SERVER_PORTS[int(process) % TEST_PROCESSES_AT_MOST :: TEST_PROCESSES_AT_MOST]
+    number = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % TEST_PROCESSES_AT_MOST
+    own = SERVER_PORTS[number::TEST_PROCESSES_AT_MOST]
     return itertools.cycle(random.sample(own, len(own)))
+
+
+_ports = _ports_of_this_process()
 
 
 def free_ports(count: int) -> list[int]:
@@ -67,8 +68,7 @@ def free_ports(count: int) -> list[int]:
     Below the range that the kernel gives to outgoing connections (32768 and up on Linux): there another process'
     connection takes a port before its server does, and a probe of a silent port can even connect to itself.
     """
-    ports = _ports(os.environ.get(NUMBER, "0"))
-    return list(itertools.islice(filter(_is_free, ports), count))
+    return list(itertools.islice(filter(_is_free, _ports), count))
 
 
 def _is_free(port: int) -> bool:

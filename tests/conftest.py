@@ -10,25 +10,27 @@ import re
 import signal
 import tempfile
 from collections import defaultdict
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from rig import forked_tests, run_servers
+from rig import run_servers
 from rig.parts import SLURM_SUITES
 
-# Root's default is a folder of the host, where a real agent may be at work.
-locks = tempfile.TemporaryDirectory(prefix="locks-")
-atexit.register(locks.cleanup)
-os.environ["WALDUR_SITE_AGENT_LOCK_DIR"] = locks.name
-run_servers.begin()
+if "PYTEST_XDIST_WORKER" not in os.environ:  # workers get it from their parent
+    # Root's default is a folder of the host, where a real agent may be at work.
+    locks = tempfile.TemporaryDirectory(prefix="locks-")
+    atexit.register(locks.cleanup)
+    os.environ["WALDUR_SITE_AGENT_LOCK_DIR"] = locks.name
+    run_servers.begin()
 
 # Where the tests run in a shell's background SIGINT is ignored, and so would be the Ctrl-C that some send to children.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# Collecting makes millions of objects, none of them garbage: looking for it takes 3 of 7 s.
+# Collecting makes millions of objects, none of them garbage: looking for it takes 3 of the 7 s of each test process.
 gc.disable()
 
 pytest_plugins = ["backends.testing.plugin", "rig.fixtures"]
@@ -56,28 +58,37 @@ def of_file(file: Path) -> str:
     return next((part.pattern for part in COSTLY if part.search(text)), str(file))
 
 
-def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--processes", type=int, default=1, help="how many processes run the tests")
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_runtestloop(session: pytest.Session) -> bool | None:
-    count = session.config.getoption("processes")
-    if count < 2 or session.testsfailed or session.config.option.collectonly:
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    if config.option.dist != "loadfile":
         return None
-    forked_tests.run(session, count, partial(of_one_process, session.config.rootpath))
-    return True
+    from xdist.scheduler import LoadFileScheduling
+
+    class Together(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return of_one_process(config.rootpath, nodeid)
+
+    return Together(config, log)
 
 
 def known_seconds(config: pytest.Config) -> dict[str, float]:
-    """What earlier runs took."""
+    """What earlier runs took; all processes of one run know the same, whatever another run writes meanwhile."""
+    if hasattr(config, "workerinput"):
+        return config.workerinput[SECONDS]
     cache = getattr(config, "cache", None)
     return cache.get(SECONDS, {}) if cache else {}
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    node.workerinput[SECONDS] = known_seconds(node.config)
+
+
 @pytest.hookimpl(trylast=True)  # when all have their markers
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Begin with what takes longest: then no process is left alone with it in the end."""
+    """Begin with what takes longest (`--no-loadscope-reorder` keeps this order): then no process is left alone with it
+    in the end.
+    """
     known = known_seconds(config)
     seconds: defaultdict[str, float] = defaultdict(float)
     for item in items:
@@ -92,7 +103,7 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
     cache = getattr(session.config, "cache", None)
-    if cache:
+    if cache and not hasattr(session.config, "workerinput"):  # the parent hears of all tests
         now = {test: round(seconds, 3) for test, seconds in took.items()}
         cache.set(SECONDS, {**known_seconds(session.config), **now})
 
