@@ -69,7 +69,7 @@ PLACED = Guess(
 # machine it takes ten times as long.
 UNPLACED = Guess(
     reading_row_s={LOAD: 3.3e-4, LOAD_USERS: 3.3e-4},
-    unit_s={LOAD: 0.006, LOAD_USERS: 0.006, "add user": 0.01},
+    unit_s={LOAD: 0.005, LOAD_USERS: 0.005, "add user": 0.01},
     unit_row_s=dict.fromkeys(REMOVALS, 7.5e-6),
 )
 
@@ -119,7 +119,7 @@ class Costs:
     ) -> None:
         self._rows = rows
         self._hints = hints
-        self._is_placed = is_placed
+        self.is_placed = is_placed
         self._learnt: dict[str, Cost] = {}
         # The units and the seconds of an earlier command of each kind.
         self._reference: dict[str, tuple[float, float]] = {}
@@ -144,7 +144,7 @@ class Costs:
         return self._learnt[kind]
 
     def _guess(self, kind: str) -> Cost:
-        rows, guess = self._rows(), PLACED if self._is_placed() else UNPLACED
+        rows, guess = self._rows(), PLACED if self.is_placed() else UNPLACED
         unit_s = guess.unit_s.get(kind, UNIT_S) + rows * guess.unit_row_s.get(kind, 0.0)
         return Cost(COMMAND_S + rows * guess.reading_row_s.get(kind, 0.0), unit_s)
 
@@ -152,14 +152,14 @@ class Costs:
         """Return what a unit is taken to cost at least. A removal of an association that is older than a day renumbers
         nothing, and its age is unknown: the next one may be younger.
         """
-        return self._guess(kind).unit_s / GROWTH if kind in REMOVALS and self._is_placed() else 0.0
+        return self._guess(kind).unit_s / GROWTH if kind in REMOVALS and self.is_placed() else 0.0
 
     def units_of(self, kind: str, actions: Sequence[ClusterAction]) -> float:
         """Return the work of the command of these actions."""
         is_shared = kind == "add account" or (
             kind == "add user" and len({a.ids()["account"] for a in actions}) == 1
         )
-        return 1 + len(actions) / SHARING if is_shared and self._is_placed() else len(actions)
+        return 1 + len(actions) / SHARING if is_shared and self.is_placed() else len(actions)
 
     def seconds(self, kind: str, units: float) -> float:
         """Return what a command will take."""

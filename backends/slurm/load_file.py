@@ -9,7 +9,7 @@ would change: docs/slurm.md, section 3. The loader runs it.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from agent.core.actions import AddMember, ClusterAction, CreateAccount, SetLimits, only
@@ -30,25 +30,24 @@ EXPECTED_WORDS = "Done adding cluster"
 
 @dataclass(frozen=True, slots=True)
 class LoadFile:
-    """The actions that one file carries out, its text, and its kind: by which price its load goes."""
+    """The actions of one file, its text, its kind, by which price its load goes, and its work in units (`files`)."""
 
     actions: tuple[ClusterAction, ...]
     text: str
     kind: str
-
-    @property
-    def groups(self) -> int:
-        """How many parents get new rows: as many times slurmdbd renumbers its tree."""
-        return self.text.count("\nParent - ")
+    units: int
 
 
 def files(
     actions: Sequence[ClusterAction],
     cluster: str,
-    groups_at_once: Callable[[str], int] = lambda _: 2 * ACCOUNTS_PER_FILE,
+    units_at_once: Callable[[str], int] = lambda _: 2 * ACCOUNTS_PER_FILE,
+    *,
+    is_placed: bool = True,
 ) -> Iterator[LoadFile]:
     """Yield files for the actions that can be loaded, in the order in which they must be: those that make accounts,
-    then those that only add users. `groups_at_once` is asked before each, with its kind.
+    then those that only add users. `units_at_once` is asked before each, with its kind. A unit is a parent that gets
+    new rows, as many times slurmdbd renumbers its tree (`is_placed`); else a new row.
     """
     created = only(CreateAccount, actions)
     new = {made.account: made for made in created}
@@ -69,28 +68,38 @@ def files(
     order = list(dict.fromkeys((*in_order, *by_account)))
     while order:
         kind = LOAD if order[0] in new else LOAD_USERS
-        size = _size(order, parents, by_account, groups_at_once(kind))
+        size = _size(order, parents, by_account, units_at_once(kind), is_placed=is_placed)
         accounts, order = order[:size], order[size:]
         made = [new[account] for account in accounts if account in new]
         changes = [limits[account] for account in accounts if account in limits]
         joining = [join for account in accounts for join in by_account.get(account, ())]
         lines = [f"Cluster - '{cluster}'", *_account_lines(made, limits), *_member_lines(joining, defaults)]
-        yield LoadFile((*made, *changes, *joining), "\n".join(lines) + "\n", kind)
+        text = "\n".join(lines) + "\n"
+        units = text.count("\nParent - ") if is_placed else len(made) + len(joining)
+        yield LoadFile((*made, *changes, *joining), text, kind, units)
 
 
 def _size(
-    accounts: Sequence[str], parents: Mapping[str, str], with_users: Container[str], at_most: int
+    accounts: Sequence[str],
+    parents: Mapping[str, str],
+    users: Mapping[str, Sequence[AddMember]],
+    at_most: int,
+    *,
+    is_placed: bool,
 ) -> int:
-    """Return how many of these accounts come into the next file: either new ones or such as are there, with at most so
-    many groups.
+    """Return how many of these accounts come into the next file: either new ones or such as are there, of at most so
+    many units.
     """
-    groups, parent = 0, ""
+    units, parent = 0, ""
     for size, account in enumerate(accounts):
-        groups += account in with_users
-        if parents.get(account, "") != parent:
-            groups, parent = groups + 1, parents.get(account, "")
+        if not is_placed:
+            units += (account in parents) + len(users.get(account, ()))
+        else:
+            units += account in users
+            if parents.get(account, "") != parent:
+                units, parent = units + 1, parents.get(account, "")
         is_other = (account in parents) != (accounts[0] in parents)
-        if size and (is_other or groups > at_most or size == ACCOUNTS_PER_FILE):
+        if size and (is_other or units > at_most or size == ACCOUNTS_PER_FILE):
             return size
     return len(accounts)
 

@@ -74,7 +74,7 @@ class Loader:
                 for left in own.glob(f"{self._prefix}*"):
                     with suppress(OSError):
                         left.unlink()
-            for file in load_file.files(chosen, cluster, self._groups_at_once):
+            for file in self._files(chosen, cluster):
                 if not self._sooner([file]):
                     return
                 self._lock.give_way()
@@ -91,8 +91,8 @@ class Loader:
         said = self._runner.read((*self._programs.sacctmgr_ask, "load"))  # without a file it only complains
         return [] if UNKNOWN_COMMAND in f"{said.stdout}{said.stderr}".lower() else files
 
-    def _groups_at_once(self, kind: str) -> int:
-        """Return for how many parents a file may have new rows, so that what it writes ends soon enough. Where an order
+    def _units_at_once(self, kind: str) -> int:
+        """Return how many units a file may have, so that what it writes ends soon enough. Where an order
         waits for it to end, what a load reads first takes half of it at most; else no file takes longer than a command
         may, where what it reads leaves time for that.
         """
@@ -106,6 +106,9 @@ class Loader:
             longest_s = min(longest_s, limit_s - base_s)
         return max(1, min(self._costs.units_at_once(kind, target_s), int(longest_s / unit_s)))
 
+    def _files(self, actions: Sequence[ClusterAction], cluster: str) -> Iterator[LoadFile]:
+        return load_file.files(actions, cluster, self._units_at_once, is_placed=self._costs.is_placed())
+
     def _worthwhile(self, actions: Sequence[ClusterAction], cluster: str) -> list[LoadFile]:
         """Return the files of a load that makes these things sooner than single commands do; none where it does not.
         Others who write must not be shut out for long by it, but where a single command would do so, too, or where an
@@ -114,7 +117,7 @@ class Loader:
         """
         if self._refused or self._runner.prefixed or not cluster or not self._folder():
             return []
-        files = list(load_file.files(actions, cluster, self._groups_at_once))
+        files = list(self._files(actions, cluster))
         if self._sooner(files[:1]) and (found := self._sooner(files)):
             return found
         of_users = [file for file in files if file.kind == LOAD_USERS]
@@ -123,7 +126,7 @@ class Loader:
     def _sooner(self, files: list[LoadFile]) -> list[LoadFile]:
         """Return the files where they are worth it."""
         fitting = [action for file in files for action in file.actions]
-        loads_s = [self._costs.seconds(file.kind, file.groups) for file in files]
+        loads_s = [self._costs.seconds(file.kind, file.units) for file in files]
         kinds = [(kind_of(batch.argv), batch.actions) for batch in self._builder.batches(fitting)]
         single_s = sum(self._costs.total_s(*each) for each in kinds)
         if not files or sum(loads_s) >= single_s:
@@ -138,7 +141,7 @@ class Loader:
         """Return what would be loaded, and the seconds that it would take."""
         files = self._worthwhile(actions, cluster)
         loaded = frozenset(action for file in files for action in file.actions)
-        return loaded, sum(self._costs.seconds(file.kind, file.groups) for file in files)
+        return loaded, sum(self._costs.seconds(file.kind, file.units) for file in files)
 
     def _folder(self) -> Path | None:
         """Return where only root and this process' user can put another file in place of ours: the lock's folder, else
@@ -194,7 +197,7 @@ class Loader:
             path.unlink(missing_ok=True)
         error = failure(done)
         if error is None:
-            self._costs.note(file.kind, file.groups, done.duration_s)
+            self._costs.note(file.kind, file.units, done.duration_s)
         is_kept = answered == load_file.ANSWER_YES and load_file.DISCARDED not in done.stdout
         if isinstance(error, BackendUnavailable) or (
             error is None and (is_kept or load_file.NOTHING_NEW in done.stdout)

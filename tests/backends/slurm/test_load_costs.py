@@ -75,21 +75,22 @@ def test_many_members_are_loaded_in_pieces_that_keep_no_writer_out_for_long(tmp_
     assert found == set(joins)
     single = CommandBuilder("c1").batches(joins)
     assert seconds <= sum(of_cluster.total_s(kind_of(batch.argv), batch.actions) for batch in single) / 2
-    assert of_cluster.seconds(LOAD_USERS, loader._groups_at_once(LOAD_USERS)) <= of_cluster.limit_s
+    assert of_cluster.seconds(LOAD_USERS, loader._units_at_once(LOAD_USERS)) <= of_cluster.limit_s
 
 
 @pytest.mark.parametrize("rows", [12_000, 14_000])
+@pytest.mark.parametrize(("accounts", "each"), [(300, 1), (60, 5)])
 def test_where_nothing_is_renumbered_many_joins_are_loads_that_keep_no_writer_out_for_long(
-    tmp_path: Path, rows: int
+    tmp_path: Path, rows: int, accounts: int, each: int
 ) -> None:
     """A minute of joins over 300 projects, beside 10,000 associations: single commands for each fall behind."""
     of_cluster = Costs(lambda: rows, HintsOfThisProcess[float](), lambda: False)
     loader = loader_of(tmp_path, of_cluster)
-    joins = [join(f"a{n}", f"u{n}", present_default="") for n in range(300)]
+    joins = [join(f"a{n}", f"u{n}_{m}", present_default="") for n in range(accounts) for m in range(each)]
     found, _ = loader.expected(joins, "c1")
     assert found == set(joins)
     for file in loader._worthwhile(joins, "c1"):
-        assert of_cluster.seconds(file.kind, file.groups) <= of_cluster.limit_s
+        assert of_cluster.seconds(file.kind, len(file.actions)) <= of_cluster.limit_s
     assert loader.expected(joins[:5], "c1") == (frozenset(), 0.0)
 
 
@@ -98,8 +99,8 @@ def test_a_load_for_orders_ends_before_slurmdbd_does(tmp_path: Path) -> None:
     for rows in (LARGE, HUGE, 2 * HUGE):
         of_cluster = costs(rows)
         loader = loader_of(tmp_path, of_cluster, is_urgent=True)
-        for file in load_file.files(site(200), "c1", loader._groups_at_once):
-            assert of_cluster.seconds(file.kind, file.groups) - of_cluster.seconds(file.kind, 0) <= 20
+        for file in load_file.files(site(200), "c1", loader._units_at_once):
+            assert of_cluster.seconds(file.kind, file.units) - of_cluster.seconds(file.kind, 0) <= 20
 
 
 @pytest.mark.parametrize(("rows", "learnt"), [(2 * HUGE, {"load": (125.0, 0.8)}), (3 * HUGE, {})])
