@@ -15,6 +15,7 @@ from agent.core.errors import WaldurError
 from agent.http.client import Timeouts
 from agent.waldur import offerings, orders, resources
 from agent.waldur.client import WaldurClient
+from rig.processes import free_ports
 from simulator.server.faults import Fault, FaultKind, throttled
 from simulator.server.waldur import SimulatedWaldur
 from tests.agent.waldur.clients import QUICK, client_at, client_of
@@ -103,7 +104,9 @@ def test_attempts_are_counted(waldur: SimulatedWaldur, attempts: int) -> None:
 @pytest.mark.parametrize("method", ["GET", "POST"])
 def test_a_server_that_refuses_connections_is_waited_for(waits: list[float], method: str) -> None:
     """Longer each time: one that restarts refuses for seconds. What was never sent may be sent again."""
-    port = {"GET": 1, "POST": 2}[method]  # another server: one that has refused all attempts is tried once
+    (port,) = free_ports(
+        1
+    )  # one that has refused all attempts is tried once, by whichever test of this process
     client = client_at(f"http://127.0.0.1:{port}/api/", attempts=5, timeouts=Timeouts(backoff_max_s=1.5))
     with pytest.raises(WaldurError, match="Connection refused"):
         client.get("x/") if method == "GET" else client.post("x/")
