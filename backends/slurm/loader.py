@@ -92,9 +92,9 @@ class Loader:
         return [] if UNKNOWN_COMMAND in f"{said.stdout}{said.stderr}".lower() else files
 
     def _units_at_once(self, kind: str) -> int:
-        """Return how many units a file may have, so that what it writes ends soon enough. Where an order
-        waits for it to end, what a load reads first takes half of it at most; else no file takes longer than a command
-        may, where what it reads leaves time for that.
+        """Return how many units a file may have, so that what it writes ends soon enough. Where an order waits for it
+        to end, what a load reads first takes half of it at most; else no file takes longer than a command may, where
+        what it reads leaves time for that.
         """
         base_s, limit_s = self._costs.seconds(kind, 0), self._costs.limit_s
         unit_s = self._costs.seconds(kind, 1) - base_s

@@ -25,6 +25,7 @@ from backends.slurm.rest_access import RestAccess
 from backends.slurm.schema import SlurmSettings
 from backends.usernames.ldap.schema import LdapKeys
 from backends.usernames.template import TemplateSettings
+from rig.site import DUMPER
 
 from .samples import OFFERING, Site
 
@@ -47,8 +48,6 @@ MOAB = {**OFFERING, **dict.fromkeys(SERVED, "moab"), "backend_components": {"dep
 REST = {**SLURM, "backend_settings": {"execution_mode": "rest", "cluster_name": "alpha"}}
 NAMES_OF_MAPS = {"backend_components": "cpu", "target_components": "gpu", "budgets": "members_removed"}
 Place = tuple[str | int, ...]
-# The same text, by C where PyYAML has it.
-DUMPER = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 
 
 @dataclass(frozen=True)
