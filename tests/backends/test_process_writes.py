@@ -77,7 +77,7 @@ def test_a_write_survives_the_end_of_who_started_it_and_holds_the_lock_until_its
     marks.go.touch()
     wait_until("the write is done", marks.done.exists)
     wait_until("the lock is free", lambda: not is_locked(lock))
-    assert not is_alive(marks.pid)
+    wait_until("the write has ended", lambda: not is_alive(marks.pid))  # it closes its files first
 
 
 def test_an_interrupted_writer_leaves_its_write_running_under_the_lock(
