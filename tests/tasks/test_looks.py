@@ -66,14 +66,14 @@ def console(config: Path, slurm: SlurmCluster, redis_server: RedisServer) -> Ite
     def answers() -> bool:
         assert process.poll() is None
         try:
-            return requests.get(f"{running.url}/login", timeout=10).ok
+            return requests.get(f"{running.url}/login", timeout=600).ok
         except requests.ConnectionError:
             return False
 
     wait_until("the console answers", answers)
     yield running
     process.terminate()
-    process.wait(60)
+    process.wait(600)
 
 
 def test_a_worker_finds_out_what_a_page_asks_for(

@@ -35,6 +35,9 @@ class Connected:
     def recv(self, size: int) -> bytes:
         return bytes(size)
 
+    def close(self) -> None:
+        """The client closes what it has when it goes."""
+
 
 @pytest.mark.parametrize(("asked", "kept"), [(PACKET_AT_MOST + 1, 0), (1, PACKET_AT_MOST + 1)])
 def test_no_packet_is_read_that_is_larger_than_a_message(asked: int, kept: int) -> None:
