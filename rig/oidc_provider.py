@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cache
 from types import TracebackType
 from typing import Any, Self
 from urllib.parse import urlencode
@@ -33,6 +34,12 @@ CLIENT, SECRET = "console", "s3cret-of-the-client"
 
 def new_key() -> RSAPrivateKey:
     return generate_private_key(65537, 2048)
+
+
+@cache
+def own_key() -> RSAPrivateKey:
+    """Return the key of all providers of this process: to make one takes up to 0.1 s of processor time."""
+    return new_key()
 
 
 def encoded(content: bytes) -> str:
@@ -54,7 +61,7 @@ class OidcProvider:
     claims: dict[str, Any] = field(
         default_factory=lambda: {"preferred_username": "olga", "groups": ["hpc-admins"]}
     )
-    key: RSAPrivateKey = field(default_factory=new_key)
+    key: RSAPrivateKey = field(default_factory=own_key)
     key_id: str = "one"
     # Makes another token of the right claims.
     token: Callable[[dict[str, Any]], str] | None = None

@@ -10,11 +10,10 @@ from pathlib import Path
 import pytest
 
 from agent.cli.web import passwords
-from agent.cli.web.passwords import new_login
 from agent.cli.web.roles import Role
 from agent.config.model import Settings
 from agent.run.service import configuration
-from tests.agent.cli.web.running import PASSWORD, Running, serving
+from tests.agent.cli.web.running import Running, login, serving
 
 AWAY = "redis://127.0.0.1:1/0"
 
@@ -23,7 +22,7 @@ AWAY = "redis://127.0.0.1:1/0"
 def site_settings(waiting: tuple[str, str], monkeypatch: pytest.MonkeyPatch) -> Settings:
     monkeypatch.setenv("WALDUR_SITE_AGENT_BROKER_URL", AWAY)
     settings, _ = configuration.usable(Path(waiting[0]), os.environ, with_logins=False)
-    logins = [new_login("ann", Role.OPERATOR, PASSWORD), new_login("vic", Role.VIEWER, PASSWORD)]
+    logins = [login("ann", Role.OPERATOR), login("vic", Role.VIEWER)]
     passwords.write(settings.state_dir / passwords.NAME, {each.name: each for each in logins})
     return settings
 

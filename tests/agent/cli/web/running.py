@@ -9,6 +9,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from html import unescape
 from http import HTTPStatus
 from pathlib import Path
@@ -19,11 +20,19 @@ from tornado.httpserver import HTTPServer
 
 from agent.cli.web import passwords, server
 from agent.cli.web.handler import Console
+from agent.cli.web.passwords import Login, new_login
+from agent.cli.web.roles import Role
 from agent.config.model import Settings
 from agent.run.diagnosis.picture import WaitingPlan, waiting_plans
 from rig.processes import free_ports
 
 PASSWORD = "a long password"
+
+
+@cache
+def login(name: str, role: Role) -> Login:
+    """Return a login with `PASSWORD`, one in each process: a hash takes 0.1 s of processor time, as it is to."""
+    return new_login(name, role, PASSWORD)
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,6 @@ import pytest
 import requests
 
 from agent.cli.web import passwords
-from agent.cli.web.passwords import new_login
 from agent.cli.web.roles import Role
 from agent.core.overview import SeenAllocation, SeenPerson, search_text
 from agent.run.service import configuration
@@ -25,7 +24,7 @@ from agent.state.store import Db
 from rig.site import configuration as site_configuration
 from simulator.server.waldur import SimulatedWaldur
 from tests.agent.cli.usage.sheets import many, view
-from tests.agent.cli.web.running import PASSWORD, Running, serving
+from tests.agent.cli.web.running import Running, login, serving
 
 ALLOCATIONS, PEOPLE, MEMBERS = 5000, 20_000, 8
 LINES = 40_000
@@ -117,8 +116,7 @@ def console(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
         )
         name = f"journal.{file}.jsonl" if file else "journal.jsonl"
         (folder_of_journal / name).write_text("\n".join(lines) + "\n")
-    logins = [new_login("ann", Role.OPERATOR, PASSWORD)]
-    passwords.write(settings.state_dir / passwords.NAME, {each.name: each for each in logins})
+    passwords.write(settings.state_dir / passwords.NAME, {"ann": login("ann", Role.OPERATOR)})
     with serving(settings) as running:
         yield running
 

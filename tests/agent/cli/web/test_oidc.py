@@ -9,6 +9,7 @@ import re
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import cache
 from hashlib import sha256
 from http import HTTPStatus
 from pathlib import Path
@@ -30,7 +31,7 @@ from tests.agent.cli.web.running import Running, serving
 pytest.importorskip("joserfc")
 
 Claims = dict[str, Any]
-STRANGER = new_key()
+strangers_key = cache(new_key)
 
 
 @pytest.fixture
@@ -94,7 +95,7 @@ def signed_with_the_public_key(claims: Claims) -> str:
     """What a library takes that lets the token choose: HMAC with the public key as its secret."""
     from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-    public = STRANGER.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+    public = strangers_key().public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
     text = f"{encoded(json.dumps({'alg': 'HS256', 'kid': 'one'}).encode())}.{encoded(json.dumps(claims).encode())}"
     return f"{text}.{encoded(hmac.digest(public, text.encode(), sha256))}"
 
@@ -127,9 +128,11 @@ WRONG: dict[str, Callable[[Claims], Claims]] = {
 }
 FORGED: dict[str, Callable[[Claims], str]] = {
     "unsigned": unsigned,
-    "another key": lambda claims: signed(claims, STRANGER, kid="one"),
-    "a key that nobody has": lambda claims: signed(claims, STRANGER, kid="two"),
-    "a key in the token": lambda claims: signed(claims, STRANGER, kid="one", jku="http://127.0.0.1:1/keys"),
+    "another key": lambda claims: signed(claims, strangers_key(), kid="one"),
+    "a key that nobody has": lambda claims: signed(claims, strangers_key(), kid="two"),
+    "a key in the token": lambda claims: signed(
+        claims, strangers_key(), kid="one", jku="http://127.0.0.1:1/keys"
+    ),
     "signed with what is public": signed_with_the_public_key,
     "no token": lambda _: "no.token.",
 }
@@ -195,7 +198,7 @@ def test_keys_may_change_and_the_provider_may_be_away(
     console: Running, provider: OidcProvider, tmp_path: Path
 ) -> None:
     came_back(console, console.session())
-    provider.key, provider.key_id = STRANGER, "two"
+    provider.key, provider.key_id = strangers_key(), "two"
     assert came_back(console, console.session()).headers["Refresh"]
     # Kept: the address of the provider's page is not asked for each time.
     assert provider.asked.count("/.well-known/openid-configuration") == 2
