@@ -54,7 +54,8 @@ class Mosquitto:
         self._server = processes.start(
             [processes.program("mosquitto"), "-c", str(config)], log=self.log, env=os.environ
         )
-        processes.wait_until("mosquitto", lambda: processes.accepts(self.port), self._server, self.log)
+        ports = (self.port, self.web_port)  # the second one is there a moment later
+        processes.wait_until("mosquitto", lambda: all(map(processes.accepts, ports)), self._server, self.log)
 
     def kill(self) -> None:
         """End it at once (SIGKILL), as a crash would."""
