@@ -10,14 +10,21 @@ import os
 import re
 import stat
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import yaml
+from yaml.composer import Composer
 
 from agent.config.findings import Findings, key_path
 from agent.config.secret import secret_values
+
+try:
+    from yaml import CSafeLoader
+except ImportError:  # a PyYAML without libyaml
+    from yaml import SafeLoader as CSafeLoader  # type: ignore[assignment]
 
 # What PyYAML's constructors raise, besides YAMLError, for scalars like `!!int x` or the date 2024-13-45.
 _BAD_SCALAR = (ValueError, KeyError, IndexError, AttributeError, TypeError, OverflowError)
@@ -133,8 +140,7 @@ def _text_of(file: Path, place: str, findings: Findings) -> str | None:
 def _parsed(content: str, place: str, findings: Findings) -> Any:
     """Return the tree of a YAML text; None, noted, when it is empty or broken."""
     try:
-        loader = yaml.SafeLoader(content)
-        node = loader.get_single_node()
+        loader, node = _composed(content)
         if node is not None:
             _note_doubles(node, findings)
         tree = loader.construct_document(node) if node else None
@@ -148,6 +154,27 @@ def _parsed(content: str, place: str, findings: Findings) -> Any:
     except RecursionError:
         findings.error(place, "this is not YAML for a configuration: it is nested too deeply")
     return None
+
+
+class _QuickLoader(CSafeLoader, Composer):
+    """Reads a text by C, which is six times as fast, and makes its nodes by Python: C ends the process where nodes are
+    nested too deeply.
+    """
+
+    def __init__(self, content: str) -> None:
+        super().__init__(content)
+        Composer.__init__(self)
+
+    get_single_node = Composer.get_single_node
+
+
+def _composed(content: str) -> tuple[yaml.SafeLoader | _QuickLoader, yaml.Node | None]:
+    """Return a loader, and the root of the text. What C refuses Python judges, whose sentences say what was found."""
+    with suppress(yaml.YAMLError):
+        quick = _QuickLoader(content)
+        return quick, quick.get_single_node()
+    loader = yaml.SafeLoader(content)
+    return loader, loader.get_single_node()
 
 
 def _note_doubles(root: yaml.Node, findings: Findings) -> None:

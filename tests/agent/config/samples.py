@@ -12,6 +12,7 @@ import yaml
 
 from agent.config.load import LoadResult, load
 from agent.config.model import Offering, Severity
+from rig.site import DUMPER
 from tests import REPOSITORY
 
 EXAMPLES = REPOSITORY / "examples"
@@ -40,7 +41,7 @@ class Site:
     def load(
         self, tree: object, environ: Mapping[str, str] | None = None, *, strict: bool | None = None
     ) -> LoadResult:
-        return self.load_text(yaml.safe_dump(tree, sort_keys=False), environ, strict=strict)
+        return self.load_text(yaml.dump(tree, Dumper=DUMPER, sort_keys=False), environ, strict=strict)
 
     def load_text(
         self, text: str, environ: Mapping[str, str] | None = None, *, strict: bool | None = None

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,7 @@ import yaml
 
 from agent.config.load import find_config, load, require
 from agent.core.errors import ConfigError
+from tests import REPOSITORY
 
 from .samples import OFFERING, Site, errors, root, warnings
 
@@ -73,6 +76,7 @@ NOT_YAML = [
     ("{[1]: 2}", "unhashable key"),
     ("a: \x07\n", "character that YAML does not allow"),
     ("[" * 600, "nested too deeply"),
+    ("[" * 100_000, "nested too deeply"),  # libyaml's own composer would end the process
 ]
 
 
@@ -81,6 +85,18 @@ def test_not_a_configuration(site: Site, text: str, sentence: str) -> None:
     loaded = site.load_text(text)
     assert loaded.settings is None
     assert sentence in errors(loaded)[str(site.file)]
+
+
+def test_a_pyyaml_without_libyaml_reads_the_same(site: Site) -> None:
+    file = site.write("site.yaml", "state_dir: /s\nstate_dir: /t\n")
+    code = (
+        "import sys; sys.modules['yaml._yaml'] = None; import yaml, pathlib; assert not yaml.__with_libyaml__;"
+        "from agent.config.findings import Findings; from agent.config.sources import read_yaml;"
+        "found = Findings(); print(read_yaml(pathlib.Path(sys.argv[1]), found)['state_dir'], *found.problems)"
+    )
+    words = [sys.executable, "-c", code, file]
+    done = subprocess.run(words, cwd=REPOSITORY, capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("/t ") and "given again in line 2" in done.stdout
 
 
 @pytest.mark.parametrize(

@@ -31,10 +31,15 @@ def rules(loaded: LoadResult) -> HomeRules:
 
 @pytest.mark.parametrize("key", ["homedir_umask", "default_homedir_umask"])
 def test_no_value_opens_a_home_to_others_or_locks_its_owner_out(key: str, site: Site) -> None:
-    for value in range(0o1000):
-        made = 0o777 & ~int(rules(load(site, **{key: f"{value:04o}"})).umask, 8)
-        assert made & 0o700 == 0o700, f"{value:04o}"
-        assert made & 0o022 == 0, f"{value:04o}"
+    values = [f"{value:04o}" for value in range(0o1000)]
+    settings = site.load(
+        {"offerings": [changed(OFFERING, "backend_settings", {key: each}) for each in values]}
+    ).settings
+    assert settings is not None
+    for value, offering in zip(values, settings.offerings, strict=True):
+        made = 0o777 & ~int(offering.homes.umask, 8)
+        assert made & 0o700 == 0o700, value
+        assert made & 0o022 == 0, value
 
 
 @pytest.mark.parametrize(
