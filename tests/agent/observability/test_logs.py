@@ -8,7 +8,6 @@ import logging
 import os
 import pty
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -24,6 +23,7 @@ from agent.run import passes
 from agent.waldur import pool
 from rig.emulator import emulated_cluster
 from rig.site import configuration, settings_of, site_of
+from rig.warm_python import python
 from simulator.server.waldur import SimulatedWaldur
 from tasks import current
 from tasks.base import SiteTask
@@ -150,7 +150,7 @@ def run_speaker(folder: Path, what: str, stderr: int) -> str:
     """What the speaker leaves on stderr, where that is a pipe."""
     file = folder / "site.yaml"
     file.write_text(yaml.safe_dump(root(offerings=[dict(OFFERING)])))
-    words = [sys.executable, "-m", "tests.agent.observability.speaker", str(file), what]
+    words = [python(), "-m", "tests.agent.observability.speaker", str(file), what]
     done = subprocess.run(
         words, cwd=REPOSITORY, stderr=stderr, stdout=subprocess.DEVNULL, check=True, timeout=600, text=True
     )

@@ -7,7 +7,6 @@ import gzip
 import json
 import os
 import subprocess
-import sys
 from collections import namedtuple
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,6 +19,7 @@ from agent import __version__
 from agent.config.load import load
 from agent.observability.sentry import redacted, secrets_of
 from agent.run.service import configuration
+from rig.warm_python import python
 from tests.agent.config.samples import OFFERING, REPOSITORY, root
 from tests.agent.waldur.stand_in import StandIn, says
 
@@ -45,7 +45,7 @@ def configured(folder: Path, **keys: Any) -> Path:
 def speak(file: Path, what: str, **env: str) -> str:
     """What the speaker says on stdout."""
     return subprocess.run(
-        [sys.executable, "-m", "tests.agent.observability.speaker", str(file), what],
+        [python(), "-m", "tests.agent.observability.speaker", str(file), what],
         cwd=REPOSITORY,
         env={**os.environ, "HUSH": HUSH, **env},
         capture_output=True,
