@@ -277,10 +277,14 @@ def name_of(dn: str, attribute: str) -> str:
 
 def any_of(attribute: str, values: Iterable[str]) -> Iterator[str]:
     """Yield filters that match entries with one of these values, FILTER_VALUES in each."""
-    listed = list(dict.fromkeys(values))
+    return one_of(equals(attribute, value) for value in values)
+
+
+def one_of(terms: Iterable[str]) -> Iterator[str]:
+    """Yield filters that match entries for which one of these holds, FILTER_VALUES in each."""
+    listed = list(dict.fromkeys(terms))
     for begin in range(0, len(listed), FILTER_VALUES):
-        terms = "".join(equals(attribute, value) for value in listed[begin : begin + FILTER_VALUES])
-        yield f"(|{terms})"
+        yield f"(|{''.join(listed[begin : begin + FILTER_VALUES])})"
 
 
 def equals(attribute: str, value: str) -> str:

@@ -8,7 +8,7 @@ reference's.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import chain
 from typing import Any, TypeVar
@@ -30,6 +30,8 @@ from backends.usernames.ldap.directory import (
     LdapEntry,
     NotThere,
     any_of,
+    equals,
+    one_of,
     sibling_dn,
 )
 from backends.usernames.ldap.groups import GroupWriter
@@ -59,7 +61,7 @@ class FollowedPeople:
 
     def read(self, users: Sequence[OfferingUser]) -> DirectoryPeople:
         """Return the entries with a name, number or login of these users, and groups in the way of new ones."""
-        filters = self._filters(users)
+        filters = one_of(self._marks(users))
         found = {entry.dn: entry for clauses in filters for entry in self._reader.users(clauses)}
         by_name = {entry.first("uid"): entry for entry in found.values()}
         # Who has no entry, or may adopt a number, would get a group's number.
@@ -82,12 +84,17 @@ class FollowedPeople:
             host_groups=_known(nss.group_of, (posix.gid for posix in numbers)),
         )
 
-    def _filters(self, users: Sequence[OfferingUser]) -> list[str]:
-        numbers = [str(user.posix.uid) for user in users if user.posix and user.posix.uid is not None]
+    def _marks(self, users: Iterable[OfferingUser]) -> Iterator[str]:
+        """Yield what an entry may have of each of these, one after the other: most have all of it in one entry, which
+        is then in one answer.
+        """
         login = self._settings.waldur_username_attribute
-        logins = [user.waldur_username for user in users if login and user.waldur_username]
-        names = (user.username for user in users)
-        return [*any_of("uid", names), *any_of("uidNumber", numbers), *any_of(login, logins)]
+        for user in users:
+            yield equals("uid", user.username)
+            if user.posix and user.posix.uid is not None:
+                yield equals("uidNumber", str(user.posix.uid))
+            if login and user.waldur_username:
+                yield equals(login, user.waldur_username)
 
     def _groups_of(self, users: Sequence[OfferingUser]) -> tuple[tuple[str, int | None], ...]:
         gids = [str(user.posix.gid) for user in users if user.posix and user.posix.gid is not None]

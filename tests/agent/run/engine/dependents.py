@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -82,8 +82,11 @@ class Dependents(World):
         """What all of it costs people."""
         raise NotImplementedError
 
+    def look(self) -> None:
+        """Note what is outside of the cluster now, for `wrong`."""
+
     def wrong(self) -> list[str]:
-        """Everything that is not as it must be in the end."""
+        """Everything that is not as it must be in the end, by the last look."""
         raise NotImplementedError
 
     def lost(self, wanted: object) -> list[str]:
@@ -93,6 +96,7 @@ class Dependents(World):
     def finished(self, site: Site, wanted: object, place: str) -> None:
         """The passes after a disturbed one do the rest, once."""
         changes = [self.changes(members_pass(site)) for _ in range(2)]
+        self.look()
         assert self.wrong() == [], place
         assert self.state() == wanted, place
         assert (changes[1], charged(site)) == ([], self.charges()), place
@@ -114,6 +118,9 @@ class Directed(Dependents):
 
     def again(self) -> None:
         self.tree.again()
+
+    def look(self) -> None:
+        self.there = self.tree.entries()
 
     def lost(self, wanted: Any) -> list[str]:
         end, _ = wanted
@@ -138,15 +145,14 @@ class Directed(Dependents):
     def login(self, name: str) -> str:
         return self.person(name)
 
-    def user(self, name: str) -> dict[str, tuple[str, ...]]:
-        """The values of a user's entry; none where there is no entry."""
-        entry = self.looker.user(name)
-        return dict(entry.values) if entry else {}
+    def user(self, name: str) -> Mapping[str, frozenset[str]]:
+        """The values of a user's entry at the last look; none where there was no entry."""
+        return self.there.get(self.looker.directory.user_dn(name), {})
 
     def group(self, name: str) -> tuple[str, set[str]]:
-        """The number of a group and its members; none where there is none."""
-        group = self.looker.group(name)
-        return (group.first("gidNumber"), set(group.all("memberUid"))) if group else ("", set())
+        """The number of a group and its members at the last look; none where there was none."""
+        group = self.there.get(self.looker.directory.group_dn(name), {})
+        return "".join(group.get("gidnumber", ())), set(group.get("memberuid", ()))
 
 
 def survives(world: Dependents) -> int:

@@ -110,12 +110,12 @@ class Followed(Directed):
             "ann's entry": self.user("ann") == {},
             "places in groups": self.group("staff")[1] == {"anna", "zed"},
             "bob's shell": NO_LOGIN not in self.user("bob").get("loginshell", ()),
-            "cid's shell": self.user("cid").get("loginshell") == ("/bin/zsh",),
+            "cid's shell": self.user("cid").get("loginshell") == {"/bin/zsh"},
             f"members: {self.members(self.account)}": self.members(self.account) == set(users),
             f"its group: {self.group(self.account)}": self.group(self.account)[1] == set(users),
         }
         found = [name for name, is_right in checks.items() if not is_right]
-        found += [name for name, uid in users.items() if self.user(name).get("uidnumber") != (str(uid),)]
+        found += [name for name, uid in users.items() if self.user(name).get("uidnumber") != {str(uid)}]
         found += [f"notes of {name}" for name in users if self.user(name).get("description")]
         groups = {"ann": "", **{name: str(uid + 1000) for name, uid in numbers.items()}}
         found += [f"group of {name}" for name, gid in groups.items() if self.group(name)[0] != gid]

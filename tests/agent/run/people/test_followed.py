@@ -75,6 +75,18 @@ def test_people_get_what_waldur_has_and_nothing_is_reported(
     assert (ann.first("loginShell"), ann.first("homeDirectory")) == ("/bin/sh", "/data/ann")
 
 
+def test_people_are_read_by_one_search_for_names_numbers_and_logins(
+    waldur: SimulatedWaldur, site: Site, slapd: Slapd
+) -> None:
+    for uid, login in enumerate(logins(waldur)[:5], 5001):
+        give(waldur, login, f"user{uid}", uid)
+    passed(site)
+    searches = f' SRCH base="ou=People,{BASE}"'
+    before = slapd.operations(searches)
+    assert passed(site) == []
+    assert slapd.operations(searches) - before == 1
+
+
 def test_a_renaming_goes_on_where_it_was_cut_off(waldur: SimulatedWaldur, site: Site, looker: Looker) -> None:
     one = logins(waldur)[0]
     give(waldur, one, "ann", 5001)
