@@ -131,7 +131,7 @@ def test_an_account_with_others_below_it_fails_an_order_of_any_kind(world: World
 def test_orders_that_make_accounts_that_stand_meet_the_budgets(world: World, kind: str) -> None:
     """Sixty accounts with people in them, from 60,000 minutes to 60, with 50,000 used."""
     names = [f"full{n}" for n in range(60)]
-    resources = [world.allocate(name, cpu=1000) for name in names]
+    resources = world.allocate_all(*names, cpu=1000)
     used = {f"a_{name}": {"cpu": 50_000} for name in names}
     world.backend.state = replace(world.cluster, used=used)
     orders = []

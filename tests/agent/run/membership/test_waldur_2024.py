@@ -38,7 +38,7 @@ def asked(world: World) -> dict[str, int]:
 
 
 def test_what_the_server_lacks_is_never_reported_as_done_and_not_planned_again(world: World) -> None:
-    uuids = [world.allocate(name) for name in ("one", "two")]
+    uuids = world.allocate_all("one", "two")
     world.alter("a_one", limits={"cpu": 1200})
     world.change(uuids[1], state="Erred", error_message="by hand")
     journal = world.site.state_dir / "journal" / "journal.jsonl"
@@ -81,7 +81,7 @@ class ChangedInBetween(MemoryBackend):
 @pytest.mark.parametrize("number", [1, resources.LIST_ALL_FROM])
 def test_metadata_that_waldur_changes_during_a_pass_is_kept(world: World, number: int) -> None:
     """An order that ends while the cluster is read changes `state`, and whatever else is there."""
-    allocated = [world.allocate(f"n{each}") for each in range(number)]
+    allocated = world.allocate_all(*(f"n{each}" for each in range(number)))
     for each, resource in enumerate(allocated):
         world.change(resource, backend_metadata={"state": "Creating", "qos": "old"})
         world.alter(f"a_n{each}", qos=frozenset({"normal"}))
