@@ -19,7 +19,8 @@ from functools import lru_cache
 from typing import Any, ClassVar
 from urllib.parse import urlencode, urlsplit
 
-from requests import PreparedRequest
+from requests import PreparedRequest, Session
+from requests.cookies import extract_cookies_to_jar
 from requests.exceptions import ChunkedEncodingError, ConnectionError, Timeout
 from urllib3.exceptions import (
     ConnectTimeoutError,
@@ -36,7 +37,7 @@ from agent.core.bounded_json import VALUES_AT_MOST, values_in
 from agent.core.errors import SiteAgentError
 from agent.http import answers
 from agent.http.answers import Answer, Mask
-from agent.http.connections import Adapter, AnswerTooLong, Session
+from agent.http.connections import Adapter, AnswerTooLong
 from agent.http.pace import Pace
 
 log = logging.getLogger(__name__)
@@ -147,23 +148,20 @@ class HttpClient:
         self._pace = Pace()
         self._backoff = Backoff(BACKOFF_S, timeouts.backoff_max_s)
         self._fresh_s = time.monotonic()
+        self._adapter = Adapter(answer_s=bounds.answer_s, unix_socket=socket)
+        # What all requests have. It sends none: it would follow redirects, while headers and forms are for one address.
         self._session = Session()
-        adapter = Adapter(answer_s=bounds.answer_s, unix_socket=socket)
-        self._session.mount("http://", adapter)
-        self._session.mount("https://", adapter)
         self._session.headers.update({"Accept": "application/json", **headers})
         if not socket:
             proxies = {"http": proxy, "https": proxy} if proxy else {}
             settings = self._session.merge_environment_settings(self._url, proxies, None, verify, None)
             self._session.proxies, self._session.verify = settings["proxies"], settings["verify"]
-        # The environment was read: with each request, it would come before what is configured.
-        self._session.trust_env = False
         if not verify:
             # The configuration warns of it once, not with every connection.
             warnings.simplefilter("ignore", InsecureRequestWarning)
 
     def close(self) -> None:
-        self._session.close()
+        self._adapter.close()
 
     def target(self, path: str, params: Params = ()) -> str:
         """Return the address of a request; without a path, it is the client's own."""
@@ -197,7 +195,7 @@ class HttpClient:
                 self.sent[f"{method} {_UUID.sub('{uuid}', place)}"] += 1
             wait_s = self._backoff.wait_s(attempt - 1)
             if not is_repeatable and time.monotonic() - self._fresh_s > CONNECTION_AGE_S:
-                self._session.close()
+                self._adapter.close()
                 self._fresh_s = time.monotonic()
             try:
                 with self._pace.turn():
@@ -242,14 +240,18 @@ class HttpClient:
         """Send a request once, and read its answer within the bounds; an error page that is too large is cut. Raises
         AnswerTooLong, and the errors of requests and urllib3.
         """
-        content, most = bytearray(), self._bounds.answer_bytes
+        content, most, session = bytearray(), self._bounds.answer_bytes, self._session
+        request = self._prepared(method, url, **options)
         try:
-            with self._session.send(
-                self._prepared(method, url, **options),
-                proxies=self._session.proxies,
+            with self._adapter.send(
+                request,
+                proxies=session.proxies,
+                verify=session.verify,
                 timeout=(min(self._timeouts.connect_s, self._timeouts.read_s), self._timeouts.read_s),
                 stream=True,
             ) as got:
+                if "Set-Cookie" in got.headers:
+                    extract_cookies_to_jar(session.cookies, request, got.raw)
                 for chunk in got.iter_content(CHUNK_BYTES):
                     content += chunk
                     if len(content) > most:

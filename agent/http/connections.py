@@ -17,7 +17,6 @@ from functools import partial
 from http.client import HTTPResponse
 from typing import Any
 
-import requests
 from requests.adapters import HTTPAdapter
 from urllib3.connection import HTTPConnection
 from urllib3.exceptions import NewConnectionError
@@ -27,11 +26,6 @@ POOL_SIZE = 8
 
 class AnswerTooLong(OSError):
     """An answer is larger, has more values, or took longer, than the bounds allow."""
-
-
-class Session(requests.Session):
-    def get_redirect_target(self, resp: requests.Response) -> None:
-        """Follow no redirect: headers and forms are for one address. requests would read the body of each, too."""
 
 
 class Adapter(HTTPAdapter):

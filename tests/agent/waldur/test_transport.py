@@ -177,6 +177,15 @@ def test_a_pass_makes_waldur_show_the_integration_as_active(start: Any, age: str
     assert "Order processing" in {row.get("agent_type", "Order processing") for row in listed}
 
 
+def test_cookies_of_a_balancer_are_sent_back_until_it_takes_them_away(stand_in: StartStandIn) -> None:
+    given = [says(ONE, Set_Cookie=f"node=a; Max-Age={age}; Path=/api/") for age in (60, 60, 0, 60)]
+    server = stand_in(in_turn(*given))
+    client = client_at(server.url)
+    for _ in given:
+        client.get("plans/1/")
+    assert [asked.headers.get("Cookie") for asked in server.asked] == [None, "node=a", "node=a", None]
+
+
 def test_many_requests_share_few_connections(stand_in: StartStandIn) -> None:
     at_once = threading.Semaphore(POOL_SIZE)
 
