@@ -25,6 +25,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
+from functools import cached_property
 from pathlib import PurePath
 from typing import IO
 
@@ -103,8 +104,13 @@ class Runner:
         self._secrets = [text for text in secrets_in(self._prefix) if len(text) >= MIN_SECRET_LENGTH]
         self._shells = _shells_behind(self._prefix)
         self._keys = keys
-        self._environment = clean_environment(environment or {}, passed_on)
+        self._extra, self._passed_on = environment or {}, passed_on
         self._reads = threading.BoundedSemaphore(READS_AT_ONCE)
+
+    @cached_property
+    def _environment(self) -> Mapping[str, str]:
+        """Return what every child gets. A pass has runners that start nothing."""
+        return clean_environment(self._extra, self._passed_on)
 
     @property
     def prefixed(self) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
@@ -96,7 +96,7 @@ class Hints(Generic[V]):
     def parsed(self, text: str) -> V | None:
         """Return the value that a row's text stands for; None for a damaged one."""
         try:
-            found: V = _typed(self.value, read_json(text, values_at_most=None))
+            found: V = _reader(self.value)(read_json(text, values_at_most=None))
         except (AttributeError, KeyError, TypeError, ValueError):
             return None
         return found
@@ -119,14 +119,14 @@ class Hints(Generic[V]):
         if rows is None:
             return None
         found, damaged = {}, []
-        now = datetime.now(UTC)
+        now, typed = datetime.now(UTC), _reader(self.value)
         for row in rows:
             try:
                 name, value = row["key"].decode(), read_json(row["value"].decode(), values_at_most=None)
                 age = now - datetime.fromisoformat(row["written_at"].decode())
                 # A moment that is to come is one of a clock that was ahead.
                 if self.age is None or timedelta() <= age < self.age:
-                    found[name] = _typed(self.value, value)
+                    found[name] = typed(value)
             except (AttributeError, KeyError, TypeError, ValueError):
                 damaged.append((row["rowid"],))
         if damaged:
@@ -161,40 +161,49 @@ def _plain(value: Any) -> Any:
     return {each.name: getattr(value, each.name) for each in fields(value)}
 
 
-def _typed(of: Any, value: Any) -> Any:
-    """Return what JSON has as a value of a type. Raises KeyError, TypeError or ValueError where it is none."""
-    if of is Any:
-        return value
-    if NoneType in get_args(of):
-        return None if value is None else _typed(get_args(of)[0], value)
-    if get_origin(of) is not None:
-        return _several(get_origin(of), get_args(of), value)
-    if isinstance(of, type) and is_dataclass(of):
-        return of(**{name: _typed(each, value[name]) for name, each in _types(of).items()})
-    if of is datetime and (moment := datetime.fromisoformat(value)).tzinfo:
-        return moment
-    if of is float and type(value) in (int, float) and isfinite(value):
-        return float(value)
-    if of is float or type(value) is not of:
-        raise TypeError(f"{value!r:.80} is no {of}")
-    return value
-
-
-def _several(of: Any, types: tuple[Any, ...], value: Any) -> Any:
-    """Return a list or an object of JSON as a list, a tuple or a dictionary of values of these types."""
-    if type(value) is not (dict if of is dict else list):
-        raise TypeError(f"{value!r:.80} is no {of}")
-    if isinstance(value, dict):
-        return {key: _typed(types[1], each) for key, each in value.items()}
-    if of is list or types[1:] == (...,):
-        return of(_typed(types[0], each) for each in value)
-    return tuple(_typed(each, part) for each, part in zip(types, value, strict=True))
-
-
 @lru_cache
-def _types(of: type) -> Mapping[str, Any]:
-    types = get_type_hints(of)
-    return {each.name: types[each.name] for each in fields(of)}
+def _reader(of: Any) -> Callable[[Any], Any]:
+    """Return what makes a value of a type from what JSON has: it raises KeyError, TypeError or ValueError where that is
+    none. Types are looked at once: a pass reads thousands of values of a few types.
+    """
+    if of is Any:
+        return lambda value: value
+    if NoneType in get_args(of):
+        present = _reader(get_args(of)[0])
+        return lambda value: None if value is None else present(value)
+    if get_origin(of) is not None:
+        return _reader_of_several(get_origin(of), get_args(of))
+    if isinstance(of, type) and is_dataclass(of):
+        types = get_type_hints(of)
+        parts = [(each.name, _reader(types[each.name])) for each in fields(of)]
+        return lambda value: of(**{name: read(value[name]) for name, read in parts})
+
+    def read(value: Any) -> Any:
+        if of is datetime and (moment := datetime.fromisoformat(value)).tzinfo:
+            return moment
+        if of is float and type(value) in (int, float) and isfinite(value):
+            return float(value)
+        if of is float or type(value) is not of:
+            raise TypeError(f"{value!r:.80} is no {of}")
+        return value
+
+    return read
+
+
+def _reader_of_several(of: Any, types: tuple[Any, ...]) -> Callable[[Any], Any]:
+    """Return what makes a list, a tuple or a dictionary of values of these types from a list or an object of JSON."""
+    parts = [_reader(each) for each in types if each is not ...]
+
+    def read(value: Any) -> Any:
+        if type(value) is not (dict if of is dict else list):
+            raise TypeError(f"{value!r:.80} is no {of}")
+        if of is dict:
+            return {key: parts[1](each) for key, each in value.items()}
+        if of is list or types[1:] == (...,):
+            return of(map(parts[0], value))
+        return tuple(part(each) for part, each in zip(parts, value, strict=True))
+
+    return read
 
 
 @dataclass(frozen=True, slots=True)
