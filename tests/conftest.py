@@ -49,13 +49,13 @@ COSTLY = (re.compile(r"\b(rabbitmq|broker_url): "), re.compile(r"\bbrowser: Brow
 def of_one_process(root: Path, test: str) -> str:
     """Return the name of what is run by one process of a run with several: a file, or parts of several of them."""
     newer = [generation for generation in SLURM_SUITES if f"slurm-{generation}" in test]
-    return newer[0] if newer else of_file(root / test.partition("::")[0])
+    return newer[0] if newer else of_file(root, test.partition("::")[0])
 
 
 @cache
-def of_file(file: Path) -> str:
-    text = file.read_text()
-    return next((part.pattern for part in COSTLY if part.search(text)), str(file))
+def of_file(root: Path, name: str) -> str:
+    text = (root / name).read_text()
+    return next((part.pattern for part in COSTLY if part.search(text)), name)
 
 
 @pytest.hookimpl(optionalhook=True)
