@@ -306,7 +306,7 @@ class BudgetCheck:
         is unknown here how many the directory has.
         """
         total = len(new) + len(before)
-        if cost is Cost.MEMBERS_REMOVED:
+        if cost is Cost.MEMBERS_REMOVED and before:
             left: dict[str, set[str]] = {}
             for charge in before:
                 if charge.account:
@@ -315,7 +315,7 @@ class BudgetCheck:
             inside = [charge for charge in new | before if charge.account]
             known = sum(map(self._was_in, inside))
             old, everybody = self._members + gone, self._everybody + gone
-            if before and (limit := self._exceeded(len(inside), known, old, everybody, window)):
+            if limit := self._exceeded(len(inside), known, old, everybody, window):
                 return limit
         if total <= window.most(cost):
             return ""

@@ -277,8 +277,8 @@ def action_key(action: Action) -> str:
     meant = {f.name for f in fields(action) if f.compare}
     if Cost.LIMITS_CUT in action.costs:
         meant |= {"before"}
-    values = {name: value for name, value in asdict(action).items() if name in meant}
-    return json.dumps([type(action).__name__, values], sort_keys=True, ensure_ascii=False)
+    values = {name: getattr(action, name) for name in meant}
+    return json.dumps([type(action).__name__, values], sort_keys=True, ensure_ascii=False, default=asdict)
 
 
 def plan_id(scope: str, actions: Iterable[Action]) -> str:

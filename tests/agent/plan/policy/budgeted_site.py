@@ -47,6 +47,8 @@ def leave(account: str, users: Iterable[str]) -> list[Action]:
 
 def without(snapshot: Snapshot, actions: Sequence[Action]) -> Snapshot:
     gone = {(a.account, a.user) for a in actions if isinstance(a, RemoveMember)}
+    if not gone:
+        return snapshot
     kept = {a for a in snapshot.associations if (a.account, a.user) not in gone}
     return replace(snapshot, associations=frozenset(kept))
 
