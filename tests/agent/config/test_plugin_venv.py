@@ -3,20 +3,20 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner, Result
 
+from agent.cli.main import cli
 from agent.config.model import Mode
 from agent.core.errors import ConfigError
 from agent.run.service.configuration import checked
 from backends import registry
 from rig import plugin_venv
 
-from .samples import OFFERING, REPOSITORY, Site, only_offering, root
+from .samples import OFFERING, Site, only_offering, root
 
 REFUSED = "serves `reporting_backend` only, and neither orders nor members"
 
@@ -30,16 +30,15 @@ def tree(**keys: Any) -> dict[str, Any]:
     return root(offerings=[{**OFFERING, "reporting_backend": plugin_venv.NAME, **keys}])
 
 
-def config_check(site: Site, document: dict[str, Any]) -> subprocess.CompletedProcess[str]:
+def config_check(site: Site, document: dict[str, Any]) -> Result:
     site.load(document)
-    argv = [sys.executable, "manage.py", "config-check", "-c", str(site.file)]
-    return subprocess.run(argv, cwd=REPOSITORY, capture_output=True, text=True, check=False)
+    return CliRunner().invoke(cli, ["config-check", "-c", str(site.file)], standalone_mode=False)
 
 
 def test_slurm_serves_orders_and_the_plugin_reports(site: Site, venv: str) -> None:
     settings = {"customer_prefix": "c_", "dwdi_url": "https://x", "dwdi_token": "t0p-secret"}
     done = config_check(site, tree(plugin_venv=venv, backend_settings=settings))
-    assert (done.returncode, "the configuration is good" in done.stdout) == (0, True), done.stdout
+    assert (done.return_value, "the configuration is good" in done.stdout) == (0, True), done.stdout
     assert "unknown key" not in done.stdout
     assert "t0p-secret" not in done.stdout + done.stderr
     offering = only_offering(site.load(tree(plugin_venv=venv)))
@@ -52,7 +51,7 @@ def test_slurm_serves_orders_and_the_plugin_reports(site: Site, venv: str) -> No
 def test_for_orders_and_members_it_is_refused(site: Site, venv: str, key: str) -> None:
     document = tree(plugin_venv=venv, **{"order_processing_backend": "", key: plugin_venv.NAME})
     done = config_check(site, document)
-    assert done.returncode == 2
+    assert done.return_value == 2
     assert REFUSED in done.stdout
     offering = only_offering(site.load(document))
     (mode,) = offering.stopped
@@ -62,7 +61,7 @@ def test_for_orders_and_members_it_is_refused(site: Site, venv: str, key: str) -
 
 def test_one_name_is_not_both_ours_and_the_plugins(site: Site, venv: str) -> None:
     done = config_check(site, tree(plugin_venv=venv, reporting_backend="slurm"))
-    assert done.returncode == 2
+    assert done.return_value == 2
     assert REFUSED in done.stdout
 
 
@@ -79,7 +78,7 @@ def test_an_environment_that_cannot_be_used_stops_reports_alone(site: Site, venv
     keys, reason = WRONG[how]
     document = tree(**{"plugin_venv": venv, **keys})
     done = config_check(site, document)
-    assert done.returncode == 2
+    assert done.return_value == 2
     assert reason in done.stdout
     loaded = checked(site.file, {})
     (stopped,) = {mode for problem in loaded.problems for mode in problem.stopped_modes}

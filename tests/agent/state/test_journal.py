@@ -4,10 +4,9 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
 import stat
-import subprocess
-import sys
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -21,7 +20,6 @@ from agent.core.plans import Outcome
 from agent.run.site import Site
 from agent.state import journal
 from agent.state.journal import Query
-from tests import REPOSITORY
 from tests.agent.run.gate.conftest import World, world
 
 __all__ = ["world"]
@@ -32,20 +30,6 @@ ORDER = "0123456789abcdef0123456789abcdef"
 JOIN = AddMember(account="a_one", user="ann", reason=f"Create order {ORDER}")
 LEAVE = RemoveMember(account="a_one", user="bob", reason="resource r")
 MAKE = CreateAccount(account="a_new", parent="p_one")
-
-WRITER = """
-import sys
-from pathlib import Path
-from agent.config.model import Mode
-from agent.core.actions import AddMember
-from agent.core.plans import Outcome
-from agent.state import journal
-from tests.agent.state.test_journal import place
-site = place(Path(sys.argv[1]))
-for n in range(40):
-    journal.record(site, Mode.ORDER_PROCESS,
-                   [Outcome(AddMember(account="a" * 500, user=f"{sys.argv[2]}-{n}"))])
-"""
 
 
 @dataclass
@@ -120,11 +104,17 @@ def test_queries(tmp_path: Path, query: Query, found: list[Action]) -> None:
 
 
 def test_several_processes_write_whole_lines(tmp_path: Path) -> None:
-    writers = [
-        subprocess.Popen([sys.executable, "-c", WRITER, str(tmp_path), str(n)], cwd=REPOSITORY)
-        for n in range(4)
-    ]
-    assert [writer.wait(timeout=600) for writer in writers] == [0] * 4
+    def write(writer: int) -> None:
+        site = place(tmp_path)
+        for n in range(40):
+            record(site, AddMember(account="a" * 500, user=f"{writer}-{n}"))
+
+    writers = [multiprocessing.get_context("fork").Process(target=write, args=[n]) for n in range(4)]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join()
+    assert [writer.exitcode for writer in writers] == [0] * 4
     lines = (tmp_path / "journal" / "journal.jsonl").read_text().splitlines()
     users = {json.loads(line)["ids"]["user"] for line in lines}
     assert len(lines) == len(users) == 160
