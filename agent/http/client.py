@@ -152,10 +152,12 @@ class HttpClient:
         # What all requests have. It sends none: it would follow redirects, while headers and forms are for one address.
         self._session = Session()
         self._session.headers.update({"Accept": "application/json", **headers})
+        # The proxies, and what checks the certificate.
+        self._route: Mapping[str, Any] = {}
         if not socket:
             proxies = {"http": proxy, "https": proxy} if proxy else {}
             settings = self._session.merge_environment_settings(self._url, proxies, None, verify, None)
-            self._session.proxies, self._session.verify = settings["proxies"], settings["verify"]
+            self._route = {"proxies": settings["proxies"], "verify": settings["verify"]}
         if not verify:
             # The configuration warns of it once, not with every connection.
             warnings.simplefilter("ignore", InsecureRequestWarning)
@@ -240,18 +242,17 @@ class HttpClient:
         """Send a request once, and read its answer within the bounds; an error page that is too large is cut. Raises
         AnswerTooLong, and the errors of requests and urllib3.
         """
-        content, most, session = bytearray(), self._bounds.answer_bytes, self._session
+        content, most = bytearray(), self._bounds.answer_bytes
         request = self._prepared(method, url, **options)
         try:
             with self._adapter.send(
                 request,
-                proxies=session.proxies,
-                verify=session.verify,
+                **self._route,
                 timeout=(min(self._timeouts.connect_s, self._timeouts.read_s), self._timeouts.read_s),
                 stream=True,
             ) as got:
                 if "Set-Cookie" in got.headers:
-                    extract_cookies_to_jar(session.cookies, request, got.raw)
+                    extract_cookies_to_jar(self._session.cookies, request, got.raw)  # type: ignore[no-untyped-call]
                 for chunk in got.iter_content(CHUNK_BYTES):
                     content += chunk
                     if len(content) > most:

@@ -96,10 +96,15 @@ class Hints(Generic[V]):
     def parsed(self, text: str) -> V | None:
         """Return the value that a row's text stands for; None for a damaged one."""
         try:
-            found: V = _reader(self.value)(read_json(text, values_at_most=None))
+            return self._typed(read_json(text, values_at_most=None))
         except (AttributeError, KeyError, TypeError, ValueError):
             return None
-        return found
+
+    @property
+    def _typed(self) -> Callable[[Any], V]:
+        of: Any = self.value
+        typed: Callable[[Any], V] = _reader(of)
+        return typed
 
     def of(self, source: Source, scope: str) -> HintsOf[V]:
         return HintsOf(self, source, scope)
@@ -119,7 +124,7 @@ class Hints(Generic[V]):
         if rows is None:
             return None
         found, damaged = {}, []
-        now, typed = datetime.now(UTC), _reader(self.value)
+        now, typed = datetime.now(UTC), self._typed
         for row in rows:
             try:
                 name, value = row["key"].decode(), read_json(row["value"].decode(), values_at_most=None)
@@ -197,7 +202,7 @@ def _reader_of_several(of: Any, types: tuple[Any, ...]) -> Callable[[Any], Any]:
     def read(value: Any) -> Any:
         if type(value) is not (dict if of is dict else list):
             raise TypeError(f"{value!r:.80} is no {of}")
-        if of is dict:
+        if isinstance(value, dict):
             return {key: parts[1](each) for key, each in value.items()}
         if of is list or types[1:] == (...,):
             return of(map(parts[0], value))
