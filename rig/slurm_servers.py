@@ -155,6 +155,7 @@ class SlurmServers:
             "mariadbd",
             *("--no-defaults", "--user=root", "--skip-name-resolve", DATABASE_LOG_SIZE, *data),
             *("--character-set-server=utf8mb4", "--collation-server=utf8mb4_general_ci"),
+            "--skip-ssl",  # from 11.4 on it would make a key of 4096 bits as it starts, and use it for each command
             *("--bind-address=127.0.0.1", f"--port={port}", "--max-allowed-packet=1G"),
             f"--socket={folder / 'mariadb.socket'}",
             f"--init-file={folder / 'database.sql'}",
