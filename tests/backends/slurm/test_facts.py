@@ -13,24 +13,26 @@ from tests.backends.slurm.facts import FACTS, GENERATIONS, Answer, Fact
 
 
 class Site:
-    """The tree of all facts, made anew after a fact that changed it."""
+    """The tree of all facts, made anew unless a fact puts it back as it was."""
 
     def __init__(self, slurm: SlurmCluster, connect: Connect) -> None:
         self.slurm = slurm
         self._connect = connect
-        self._world: World | None = None
+        self._unchanged: World | None = None
 
     def answer(self, fact: Fact) -> Answer:
         return fact.answers[GENERATIONS.index(self.slurm.generation)]
 
-    def world(self) -> World:
-        if self._world is None:
+    def take(self) -> World:
+        world, self._unchanged = self._unchanged, None
+        if world is None:
             self.slurm.reset()
-            self._world = World(self.slurm, self._connect, facts.TREE, facts.COMMANDS)
-        return self._world
+            world = World(self.slurm, self._connect, facts.TREE, facts.COMMANDS)
+        return world
 
-    def spoil(self) -> None:
-        self._world = None
+    def put_back(self, world: World) -> None:
+        """It is as it was taken."""
+        self._unchanged = world
 
 
 @pytest.fixture(scope="module")
@@ -42,14 +44,15 @@ def site(slurm_cluster: SlurmCluster, on_slurm: Connect) -> Site:
 @pytest.mark.parametrize("what", FACTS)
 def test_fact(site: Site, what: str) -> None:
     fact = FACTS[what]
-    world = site.world()
+    world = site.take()
     for command in fact.before:
         assert sacctmgr(site.slurm, command)[0] == 0
-    world.changes()
+    if fact.before:
+        world.changes()
     code, out, err = sacctmgr(site.slurm, fact.command)
     changes = tuple(world.changes())
-    if fact.before or changes:
-        site.spoil()
+    if not fact.before and not changes:
+        site.put_back(world)
     answer = site.answer(fact)
     assert (code, answer.says in out + err, changes) == (answer.code, True, answer.changes), out + err
 
@@ -66,9 +69,8 @@ def stored(slurm: SlurmCluster) -> set[str]:
 @pytest.mark.every_slurm
 def test_an_account_with_others_below_it(site: Site) -> None:
     answer = site.answer(facts.WITH_OTHERS_BELOW)
-    slurm = site.world().slurm
+    slurm = site.take().slurm
     before = stored(slurm)
-    site.spoil()
     code, out, err = sacctmgr(slurm, facts.WITH_OTHERS_BELOW.command)
     after = stored(slurm)
     # Nothing that asks slurmdbd for the tree would end now (24.11).
