@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from difflib import get_close_matches
 from functools import lru_cache
 from importlib.metadata import EntryPoint, entry_points
 from types import MappingProxyType
 from typing import Any
 
+from agent.config.findings import nearest
 from agent.core.errors import ConfigError
 
 # How alike two names are that differ by one slip: two letters of four or more in the wrong order.
@@ -39,8 +39,8 @@ def _installed(group: str, _path: tuple[str, ...]) -> Mapping[str, EntryPoint]:
 
 def meant(group: str, name: str) -> str:
     """Return the installed plugin that a name is a slip of; empty where it may well be another one's."""
-    near = get_close_matches(name.lower(), installed(group), n=1, cutoff=SLIP)
-    return near[0] if near and near[0] != name else ""
+    near = nearest(name.lower(), tuple(installed(group)), SLIP)
+    return near if near != name else ""
 
 
 def load(group: str, name: str, kind: str) -> Any:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from difflib import get_close_matches
+from functools import lru_cache
 from typing import Any
 
 from agent.config.field_types import key_name
@@ -49,16 +50,22 @@ class Findings:
         return tuple(self._problems)
 
 
+@lru_cache(maxsize=256)  # one that is misspelt is misspelt in each offering
+def nearest(name: str, names: tuple[str, ...], cutoff: float = 0.6) -> str:
+    """Return which of the names this one may be a slip of; empty for none."""
+    return next(iter(get_close_matches(name, names, n=1, cutoff=cutoff)), "")
+
+
 def unknown_keys(written: Iterable[Any], known: Iterable[str], path: str) -> list[Problem]:
     """Return a warning for each key that is not `known`, with the nearest that is; `strict` makes it an error."""
-    names = sorted(known)
+    names = tuple(sorted(known))
     found: list[Problem] = []
     for key in written:
         if key in names:
             continue
         name = key_name(key)
-        near = get_close_matches(name.lower(), names, n=1)
-        hint = f"; did you mean '{near[0]}'?" if near else ""
+        near = nearest(name.lower(), names)
+        hint = f"; did you mean '{near}'?" if near else ""
         message = f"unknown key '{name}'{hint}"
         found.append(Problem(Severity.WARNING, key_path(path, name), message, strict_error=True))
     return found
