@@ -62,6 +62,15 @@ Params = Sequence[tuple[str, str]]
 # Passes ask with the same parameters, of which some have fifty, again and again.
 _encoded = lru_cache(maxsize=256)(urlencode)
 
+
+@lru_cache(maxsize=256)
+def _spelled(url: str) -> str:
+    """Return a URL as requests spells it. Raises its errors."""
+    made = PreparedRequest()
+    made.prepare_url(url, None)
+    return str(made.url)
+
+
 _UUID = re.compile(r"[0-9a-f]{32}")
 _NO_HEADERS: Mapping[str, str] = {}
 
@@ -149,14 +158,15 @@ class HttpClient:
         self._backoff = Backoff(BACKOFF_S, timeouts.backoff_max_s)
         self._fresh_s = time.monotonic()
         self._adapter = Adapter(answer_s=bounds.answer_s, unix_socket=socket)
-        # What all requests have. It sends none: it would follow redirects, while headers and forms are for one address.
-        self._session = Session()
-        self._session.headers.update({"Accept": "application/json", **headers})
+        # It sends none: it would follow redirects, while headers and forms are for one address.
+        session = Session()
+        self._headers = {**session.headers, "Accept": "application/json", **headers}
+        self._cookies = session.cookies
         # The proxies, and what checks the certificate.
         self._route: Mapping[str, Any] = {}
         if not socket:
             proxies = {"http": proxy, "https": proxy} if proxy else {}
-            settings = self._session.merge_environment_settings(self._url, proxies, None, verify, None)
+            settings = session.merge_environment_settings(self._url, proxies, None, verify, None)
             self._route = {"proxies": settings["proxies"], "verify": settings["verify"]}
         if not verify:
             # The configuration warns of it once, not with every connection.
@@ -232,10 +242,15 @@ class HttpClient:
 
     def _prepared(self, method: str, url: str, *, headers: Mapping[str, str], **body: Any) -> PreparedRequest:
         """Return the request that `Session.request` makes, which takes longer: it merges all settings once more, and
-        looks for parameters, which are in `url`.
+        looks at the URL again.
         """
-        session, made = self._session, PreparedRequest()
-        made.prepare(method, url, headers={**session.headers, **headers}, cookies=session.cookies, **body)
+        made = PreparedRequest()
+        made.prepare_method(method)
+        made.url = _spelled(url)
+        made.prepare_headers({**self._headers, **headers})
+        made.prepare_cookies(self._cookies)
+        made.prepare_body(body.get("data"), None, body.get("json"))
+        made.prepare_auth(None, url)  # of a user and password in it
         return made
 
     def _take(self, method: str, url: str, **options: Any) -> Answer:
@@ -252,7 +267,7 @@ class HttpClient:
                 stream=True,
             ) as got:
                 if "Set-Cookie" in got.headers:
-                    extract_cookies_to_jar(self._session.cookies, request, got.raw)  # type: ignore[no-untyped-call]
+                    extract_cookies_to_jar(self._cookies, request, got.raw)  # type: ignore[no-untyped-call]
                 for chunk in got.iter_content(CHUNK_BYTES):
                     content += chunk
                     if len(content) > most:
