@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from pathlib import Path
 
 from agent.core.homes import HomeRecord
@@ -55,7 +57,7 @@ from agent.state.marked_accounts import MarkedAccounts
 from agent.state.passes import Figure
 from agent.state.periodic_policies import ParkedMessage, PolicyState
 from agent.state.report_state import ReportState
-from agent.state.store import Store
+from agent.state.store import Store, kept_open
 from tests.agent.state.conftest import offering
 
 OURS = offering()
@@ -63,6 +65,14 @@ MODE, URL, CLUSTER = "order_process", "https://waldur.example", "demo"
 NOW = datetime.now(UTC)
 NAIVE = NOW.replace(tzinfo=None)
 MONTH = Month(2026, 5)
+
+
+def read_hints(folder: Path) -> list[object]:
+    """Read each kind of hint of each scope, by one connection where none fails."""
+    with kept_open(folder):
+        return [kind.all(folder, scope) for kind in HINTS for scope in (OURS.uuid, "run", CLUSTER)]
+
+
 READERS: dict[str, Callable[[Path], object]] = {
     "held_plans": lambda folder: HeldPlans(folder, OURS, MODE).keep_only({"p1"}, {"k"}, set()),
     "approvals": lambda folder: HeldPlans(folder, OURS, MODE).approvals.close(set(), set(), set()),
@@ -86,10 +96,18 @@ READERS: dict[str, Callable[[Path], object]] = {
     "hierarchy_names": lambda folder: hierarchy_names.of_offering(folder, CLUSTER, OURS.uuid),
     "finalised_usage": lambda folder: finalised_usage.load(folder, OURS.uuid),
     "finalised_months": lambda folder: finalised_usage.load(folder, OURS.uuid),
-    "hints": lambda folder: [kind.all(folder, scope) for kind in HINTS for scope in (OURS.uuid, "run", CLUSTER)],
+    "hints": read_hints,
     "unreported_usage": lambda folder: unreported_usage.of_offering(folder, OURS.uuid),
     "finalised_accounts": lambda folder: finalised_usage.load(folder, OURS.uuid),
 }  # fmt: skip
+
+
+@cache
+def filled() -> bytes:
+    """Return the file that `fill` writes."""
+    with tempfile.TemporaryDirectory() as folder:
+        fill(Path(folder))
+        return Store(Path(folder)).path.read_bytes()
 
 
 def fill(folder: Path) -> None:

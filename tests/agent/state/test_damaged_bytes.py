@@ -17,20 +17,12 @@ from agent.core.errors import StateUnreadable
 from agent.state import pauses
 from agent.state.periodic_policies import PolicyStateLost
 from agent.state.store import Store
-from tests.agent.state.filled import OURS, READERS, fill
+from tests.agent.state.filled import OURS, READERS, fill, filled
 from tests.scale import FULL
 
 SEED = 20_260
 CASES = 300 if FULL else 20
 WRITERS: dict[str, Callable[[Path], object]] = {"resume": lambda folder: pauses.resume(folder, OURS)}
-
-
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> bytes:
-    """A file with a row of each table."""
-    folder = tmp_path_factory.mktemp("whole")
-    fill(folder)
-    return Store(folder).path.read_bytes()
 
 
 def test_every_table_is_read(tmp_path: Path) -> None:
@@ -64,8 +56,9 @@ def text_offsets(content: bytes) -> list[int]:
 
 @pytest.mark.parametrize("value", [0xFF, None], ids=["no-utf8", "any"])
 def test_only_our_own_error_comes(
-    tmp_path: Path, whole: bytes, value: int | None, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, value: int | None, caplog: pytest.LogCaptureFixture
 ) -> None:
+    whole = filled()
     caplog.set_level(logging.CRITICAL)
     chance = random.Random(SEED)
     offsets = text_offsets(whole)
@@ -80,7 +73,8 @@ def test_only_our_own_error_comes(
     assert not [text for text in said if "move it aside" not in text]
 
 
-def test_text_that_is_not_utf_8_is_damage(tmp_path: Path, whole: bytes) -> None:
+def test_text_that_is_not_utf_8_is_damage(tmp_path: Path) -> None:
+    whole = filled()
     said = said_by_all(tmp_path, whole.replace(b"ann", b"a\xffn"))
     assert [
         text for text in said if text.startswith(("held_plans", "approvals", "joined", "charges", "resume"))

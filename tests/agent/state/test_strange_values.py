@@ -20,7 +20,7 @@ from agent.state import (
 from agent.state.held_plans import HeldPlans
 from agent.state.periodic_policies import PolicyStateLost
 from agent.state.store import Store, moment_text
-from tests.agent.state.filled import MODE, MONTH, OURS, READERS, fill
+from tests.agent.state.filled import MODE, MONTH, OURS, READERS, filled
 
 VALUES = ["X'00ff'", "'x'", "'5'", "'[[]]'", "'{\"a\": []}'", "'\"abc\"'", "'2026-01-01'"]
 
@@ -28,9 +28,8 @@ VALUES = ["X'00ff'", "'x'", "'5'", "'[[]]'", "'{\"a\": []}'", "'\"abc\"'", "'202
 @pytest.fixture
 def state(tmp_path: Path) -> Path:
     """A file with a row of each table."""
-    folder = tmp_path / "state"
-    fill(folder)
-    return folder
+    Store(tmp_path).path.write_bytes(filled())
+    return tmp_path
 
 
 @pytest.mark.parametrize("table", READERS)
