@@ -9,6 +9,8 @@ from hypothesis import HealthCheck, settings
 
 from tests.scale import FULL
 
+# Of 42 places of planners that were changed at random the properties found 11: ten within 9 cases, one with the 33rd.
+# Of 55 first failures of single properties 41 came within 11 cases, 8 from the 25th to the 41st, and 6 later.
 settings.register_profile(
     "plans",
     deadline=None,

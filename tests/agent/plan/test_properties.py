@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -139,10 +140,22 @@ def passes(draw: st.DrawFn, *, kinds: tuple[OrderType, ...]) -> Wanted:
 CREATING, ENDING = (OrderType.CREATE,), (OrderType.TERMINATE,)
 BOTH = CREATING + ENDING
 PARTS = st.sets(st.sampled_from(list(Part)), min_size=1)
+Check = Callable[[Snapshot, "Wanted"], None]
+PROPERTIES: dict[tuple[OrderType, ...], list[Check]] = {CREATING: [], ENDING: [], BOTH: []}
 
 
-@given(snapshot=clusters(), wanted=passes(kinds=CREATING))
-def test_after_a_creation_nothing_is_left_to_do(snapshot: Snapshot, wanted: Wanted) -> None:
+def of(kinds: tuple[OrderType, ...]) -> Callable[[Check], Check]:
+    """Have the test of passes with these kinds of orders check this, too."""
+
+    def add(check: Check) -> Check:
+        PROPERTIES[kinds].append(check)
+        return check
+
+    return add
+
+
+@of(CREATING)
+def after_a_creation_nothing_is_left_to_do(snapshot: Snapshot, wanted: Wanted) -> None:
     after = applied(snapshot, wanted.actions(snapshot))
     assert wanted.actions(after) == []
     for plan in wanted.plans(after):
@@ -155,8 +168,8 @@ def test_after_a_creation_nothing_is_left_to_do(snapshot: Snapshot, wanted: Want
         assert after.accounts[name].submit_limit is None
 
 
-@given(snapshot=clusters(), wanted=passes(kinds=ENDING))
-def test_after_terminations_nothing_is_left_to_do(snapshot: Snapshot, wanted: Wanted) -> None:
+@of(ENDING)
+def after_terminations_nothing_is_left_to_do(snapshot: Snapshot, wanted: Wanted) -> None:
     after = applied(snapshot, wanted.actions(snapshot))
     refused = [plan for plan in wanted.plans(snapshot) if plan.refusal]
     assert refused or wanted.actions(after) == []
@@ -164,13 +177,12 @@ def test_after_terminations_nothing_is_left_to_do(snapshot: Snapshot, wanted: Wa
     assert wanted.actions(_end_state(snapshot, wanted)) == []
 
 
-@given(snapshot=clusters(), wanted=passes(kinds=BOTH))
-def test_a_second_plan_from_the_same_values_is_the_same(snapshot: Snapshot, wanted: Wanted) -> None:
+@of(BOTH)
+def a_second_plan_from_the_same_values_is_the_same(snapshot: Snapshot, wanted: Wanted) -> None:
     assert wanted.plans(snapshot) == wanted.plans(snapshot)
 
 
-@given(snapshot=clusters(), wanted=passes(kinds=BOTH), data=st.data())
-def test_the_order_of_inputs_does_not_matter(snapshot: Snapshot, wanted: Wanted, data: st.DataObject) -> None:
+def the_order_of_inputs_does_not_matter(snapshot: Snapshot, wanted: Wanted, data: st.DataObject) -> None:
     cases = tuple(
         replace(c, members=tuple(data.draw(st.permutations(c.members))))
         for c in data.draw(st.permutations(wanted.cases))
@@ -230,8 +242,7 @@ def _end_state(snapshot: Snapshot, wanted: Wanted) -> Snapshot:
     return snapshot
 
 
-@given(snapshot=clusters(), wanted=passes(kinds=BOTH), parts=PARTS)
-def test_unknown_is_never_absent(snapshot: Snapshot, wanted: Wanted, parts: set[Part]) -> None:
+def unknown_is_never_absent(snapshot: Snapshot, wanted: Wanted, parts: set[Part]) -> None:
     """No removal from a part that was not read, no order completed or failed for what was not seen."""
     try:
         plans = wanted.plans(without(snapshot, *parts))
@@ -274,8 +285,8 @@ def _of(plan: OrderPlan, kind: Any) -> list[Any]:
     return [action for action in plan.actions if isinstance(action, kind)]
 
 
-@given(snapshot=clusters(), wanted=passes(kinds=ENDING))
-def test_terminations_harm_no_other_user(snapshot: Snapshot, wanted: Wanted) -> None:
+@of(ENDING)
+def terminations_harm_no_other_user(snapshot: Snapshot, wanted: Wanted) -> None:
     ended = {c.resource.backend_id for c in wanted.cases}
     plans = wanted.plans(snapshot)
     actions = cluster_actions(plans)
@@ -297,10 +308,8 @@ def test_terminations_harm_no_other_user(snapshot: Snapshot, wanted: Wanted) -> 
         assert after.accounts[name] == snapshot.accounts[name]
 
 
-@given(snapshot=clusters(), wanted=passes(kinds=CREATING))
-def test_creations_remove_nothing_and_touch_their_own_account_only(
-    snapshot: Snapshot, wanted: Wanted
-) -> None:
+@of(CREATING)
+def creations_remove_nothing_and_touch_their_own_account_only(snapshot: Snapshot, wanted: Wanted) -> None:
     after = applied(snapshot, wanted.actions(snapshot))
     own = {c.resource.backend_id for c in wanted.cases}
     assert snapshot.associations <= after.associations
@@ -312,8 +321,8 @@ def test_creations_remove_nothing_and_touch_their_own_account_only(
         assert name in own or after.accounts[name] == account
 
 
-@given(snapshot=clusters(), wanted=passes(kinds=BOTH))
-def test_parents_are_made_before_children_and_removed_after_them(snapshot: Snapshot, wanted: Wanted) -> None:
+@of(BOTH)
+def parents_are_made_before_children_and_removed_after_them(snapshot: Snapshot, wanted: Wanted) -> None:
     made: set[str] = set()
     removed: set[str] = set()
     for plan in wanted.plans(snapshot):
@@ -327,6 +336,26 @@ def test_parents_are_made_before_children_and_removed_after_them(snapshot: Snaps
                 removed.add(action.account)
             if isinstance(action, RemoveMember):
                 assert action.account not in removed
+
+
+@given(snapshot=clusters(), wanted=passes(kinds=CREATING))
+def test_every_creation(snapshot: Snapshot, wanted: Wanted) -> None:
+    for check in PROPERTIES[CREATING]:
+        check(snapshot, wanted)
+
+
+@given(snapshot=clusters(), wanted=passes(kinds=ENDING))
+def test_every_termination(snapshot: Snapshot, wanted: Wanted) -> None:
+    for check in PROPERTIES[ENDING]:
+        check(snapshot, wanted)
+
+
+@given(snapshot=clusters(), wanted=passes(kinds=BOTH), parts=PARTS, data=st.data())
+def test_every_pass(snapshot: Snapshot, wanted: Wanted, parts: set[Part], data: st.DataObject) -> None:
+    for check in PROPERTIES[BOTH]:
+        check(snapshot, wanted)
+    unknown_is_never_absent(snapshot, wanted, parts)
+    the_order_of_inputs_does_not_matter(snapshot, wanted, data)
 
 
 def test_the_clusters_of_the_properties_hold_what_they_should() -> None:
