@@ -5,14 +5,15 @@ from __future__ import annotations
 
 import os
 import threading
+from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar, copy_context
 from functools import partial
 from itertools import islice
 from types import TracebackType
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from agent.core.errors import WaldurError
 from agent.http.connections import POOL_SIZE
@@ -136,25 +137,35 @@ class Ahead(Generic[Key, Answer]):
             started.cancel()
 
 
+# Of `calls_in_threads`, by how many calls they run at once: those that no body has now.
+_idle: defaultdict[int, list[Threads]] = defaultdict(list)
+
+
 @contextmanager
 def calls_in_threads(at_once: int) -> Iterator[StartCall]:
     """Run calls at the same time as those of the body. Where the body fails, those that still run are not waited for:
-    their listings end with the next page.
+    their listings end with the next page. Else the threads are kept for the next body.
     """
-    pool, given_up = ThreadPoolExecutor(max_workers=at_once), threading.Event()
+    threads, given_up = Threads(at_once), threading.Event()
+    with suppress(IndexError):
+        threads = _idle[at_once].pop()
+    calls: list[Future[Any]] = []
 
     def start(ask: Callable[[], Answer]) -> Future[Answer]:
         context = copy_context()
         context.run(_given_up.set, given_up)
-        return pool.submit(context.run, ask)
+        call = context.run(threads.start, ask)
+        calls.append(call)
+        return call
 
     try:
         yield start
     except BaseException:
         given_up.set()
-        pool.shutdown(wait=False, cancel_futures=True)
+        threads.close()
         raise
-    pool.shutdown()
+    wait(calls)
+    _idle[at_once].append(threads)
 
 
 def is_abandoned() -> bool:

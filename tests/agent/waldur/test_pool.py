@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import threading
+from contextlib import suppress
 
 import pytest
 
@@ -24,6 +25,39 @@ def test_kept_threads_serve_one_call_after_the_other() -> None:
         answers = pool.each(range(20), ask)
         assert [key for key, answer in answers.items() if isinstance(answer, WaldurError)] == [2]
     assert len(seen) <= pool.POOL_SIZE
+
+
+def test_threads_beside_a_body_serve_the_next_one_unless_it_fails() -> None:
+    """Where a body fails, a call of it may hang for long."""
+    seen: list[set[int]] = []
+
+    def ask() -> None:
+        together.wait(600)
+        seen[-1].add(threading.get_ident())
+
+    def run() -> None:
+        seen.append(set())
+        with pool.calls_in_threads(2) as start:
+            for call in [start(ask), start(ask)]:
+                call.result()
+
+    together = threading.Barrier(2)
+    run()
+    run()
+    assert (seen[0], len(seen[0])) == (seen[1], 2)
+    begun, hold = threading.Barrier(3), threading.Event()
+
+    def hang() -> bool:
+        begun.wait(600)
+        return hold.wait(600)
+
+    with suppress(ZeroDivisionError), pool.calls_in_threads(2) as start:
+        hung = [start(hang) for _ in range(2)]
+        begun.wait(600)
+        raise ZeroDivisionError
+    run()
+    hold.set()
+    assert [call.result(600) for call in hung] == [True, True]
 
 
 def test_a_call_that_is_interrupted_leaves_nothing_under_way() -> None:
