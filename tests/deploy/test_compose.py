@@ -86,7 +86,7 @@ def test_commands_and_probes_are_such_that_the_image_has(name: str) -> None:
         if words[:2] == ["python", "-c"]:
             compile(words[2], name, "exec")
         else:
-            # Imported here: with what it needs, its import takes 0.3 s of each process that collects the tests.
+            # Imported here: with all its plugins, its import takes 0.3 s of each process that collects the tests.
             from celery.bin.celery import celery
 
             parse({"celery": celery, "waldur-site-cluster": cli}[words[0]], words[1:])

@@ -12,8 +12,6 @@ from contextlib import contextmanager
 from typing import Any
 from uuid import UUID
 
-import waldur_api_client
-
 from simulator.server.waldur import SimulatedWaldur
 
 _MODELS = "waldur_api_client.models"
@@ -28,6 +26,8 @@ def light_models() -> Iterator[None]:
     if _MODELS in sys.modules:
         yield
         return
+    import waldur_api_client  # as below, not where tests are only collected
+
     package = types.ModuleType(_MODELS)
     package.__path__ = [f"{waldur_api_client.__path__[0]}/models"]
     sys.modules[_MODELS] = package
@@ -39,6 +39,8 @@ def light_models() -> Iterator[None]:
 
 class Sdk:
     def __init__(self, waldur: SimulatedWaldur, username: str = "agent", *, prefix: str = "Token") -> None:
+        import waldur_api_client
+
         self._client = waldur_api_client.AuthenticatedClient(
             base_url=waldur.root_url,
             token=waldur.token(username),

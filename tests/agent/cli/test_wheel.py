@@ -18,7 +18,6 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from setuptools import find_packages
 
 from rig.emulator import emulated_cluster
 from rig.processes import wait_until
@@ -34,6 +33,8 @@ LEFT_OUT = re.compile(r"docs/.*\.(py|css|yaml)|examples/docker-compose/.*|.*\.ex
 
 
 def test_every_module_and_data_file_is_in_the_wheel() -> None:
+    from setuptools import find_packages  # not imported where tests are only collected
+
     built = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["tool"]["setuptools"]
     packages = set(find_packages(str(REPOSITORY), include=built["packages"]["find"]["include"]))
     assert {"simulator.demo", "simulator.server", "simulator.mam"} <= packages
