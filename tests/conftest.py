@@ -6,7 +6,6 @@ from __future__ import annotations
 import atexit
 import gc
 import os
-import re
 import signal
 import tempfile
 from collections import defaultdict
@@ -43,7 +42,7 @@ took: defaultdict[str, float] = defaultdict(float)
 # A start of RabbitMQ takes 6 s of processor time, one of a newer SLURM 2 s, one of Chromium 1 s: one process gets all
 # files that ask for the RabbitMQ of its session, one those that ask for its browser, and one all tests that run on the
 # same newer SLURM.
-COSTLY = (re.compile(r"\b(rabbitmq|broker_url): "), re.compile(r"\bbrowser: Browser\b"))
+COSTLY = {"RabbitMQ": ("rabbitmq: RabbitMq", "broker_url: "), "Chromium": ("browser: Browser",)}
 
 
 def of_one_process(root: Path, test: str) -> str:
@@ -55,7 +54,7 @@ def of_one_process(root: Path, test: str) -> str:
 @cache
 def of_file(root: Path, name: str) -> str:
     text = (root / name).read_text()
-    return next((part.pattern for part in COSTLY if part.search(text)), name)
+    return next((part for part, words in COSTLY.items() if any(word in text for word in words)), name)
 
 
 @pytest.hookimpl(optionalhook=True)
