@@ -57,6 +57,8 @@ USERS_AT_MOST = 200
 BUDGET_S = 60.0
 LOCK_WAIT_S = 5.0
 NAMED_AT_MOST = 5
+# What is noted of a user whom the head node does not know.
+WAITING = "waiting"
 FAILURES_IN_A_ROW = 20
 FAULTS_OF_HOST = (BackendUnavailable, CommandMissing, RootNeeded)
 MEMBERS_MODES = (PassMode.MEMBERSHIP_SYNC, PassMode.ORDER_PROCESS)
@@ -211,7 +213,9 @@ class Homes(Mode[HomeFacts, PlannedHomes]):
         self._newly_logged: dict[str, list[str]] = {}
 
     def observe(self) -> HomeFacts | None:
-        """Look users and homes up. Where no user is due there is no lock, no look-up and no process."""
+        """Look users and homes up. Where no user is due there is no lock, no look-up and no process, and no lock either
+        where all who are due wait for the head node still.
+        """
         in_step = self.run.result(AccountsInStep)
         if in_step is None or not in_step.users or reason_for_none(self._offering):
             return None
@@ -229,16 +233,23 @@ class Homes(Mode[HomeFacts, PlannedHomes]):
                 why = known.trouble or f"{self._budget_s:g} s were not enough"
                 unplanned.append(f"{len(known.unknown)} users could not be looked up: {why}")
             return HomeFacts(homes, self._known, unplanned=unplanned)
-        if users.due or any(not self._record(name).logged for name in users.refused):
-            self.open.enter_context(self._host.lock)
-            self.open.callback(self._save)
-            return self._observed(names)
+        is_new = self._again or any(not self._record(name).logged for name in users.refused)
+        if users.due or is_new:
+            known = passwd.resolve(users.due, self._host.lookup, in_time=self._in_time)
+            is_new = is_new or any(self._record(name).logged != WAITING for name in known.absent)
+            if is_new or known.entries or known.unknown:
+                self.open.enter_context(self._host.lock)
+                self.open.callback(self._save)
+                return self._observed(names, known)
+            self.report.waiting += known.absent
         self.report.kept = len(users.kept)
         self._refuse(users.refused)
         return None
 
-    def _observed(self, names: Collection[str]) -> HomeFacts:
-        """Look up as many as there is time for. Called under the lock, so the remembered state is read once more."""
+    def _observed(self, names: Collection[str], known: passwd.Resolved) -> HomeFacts:
+        """Look at as many homes as there is time for. Called under the lock, so the remembered state is read once more:
+        whose home another pass has made meanwhile is not due any more.
+        """
         self._recall()
         if self._again:
             for name in names:
@@ -246,17 +257,21 @@ class Homes(Mode[HomeFacts, PlannedHomes]):
         users = planner.sort(names, self._known, self._rules)
         self.report.kept = len(users.kept)
         self._refuse(users.refused)
-        known = passwd.resolve(users.due, self._host.lookup, in_time=self._in_time)
+        due, looked = set(users.due), set(self._due)
+        unknown = [name for name in known.unknown if name in due]
         if known.trouble:
-            self.report.unknown += known.unknown
+            self.report.unknown += unknown
             self.report.problems.append(known.trouble)
         else:
-            self.report.later += known.unknown
-        for name in known.absent:
+            self.report.later += unknown
+        self.report.later += [name for name in users.due if name not in looked]
+        for name in filter(due.__contains__, known.absent):
             self.report.waiting.append(name)
-            self._note(name, "waiting")
+            self._note(name, WAITING)
         homes = []
         for entry in known.entries:
+            if entry.name not in due:
+                continue
             if self._in_time():
                 homes.append(observe_home(entry, self._rules))
             else:
@@ -432,7 +447,7 @@ class Homes(Mode[HomeFacts, PlannedHomes]):
         name = self._offering.name
         for what, users in self._newly_logged.items():
             named = shortlist((repr(user)[1:-1] for user in users), NAMED_AT_MOST)
-            if what == "waiting":
+            if what == WAITING:
                 log.warning(
                     "homes of %s wait for users that this head node does not know yet: %s (%d in all)",
                     name, named, len(self.report.waiting),

@@ -171,6 +171,17 @@ def test_a_user_whom_the_head_node_does_not_know_waits_and_is_logged_once(
     assert homes_of.world.calls() == []
 
 
+def test_who_waits_as_before_is_looked_up_without_the_lock(homes_of: HomeSite) -> None:
+    homes_of.provision("new1", "new2")
+    with homes_of.world.head_node().lock:
+        homes_of.world.forget_calls()
+        report = homes_of.provision("new1", "new2")
+        assert (report.waiting, report.ok, homes_of.world.asked) == (["new1", "new2"], True, ["new1", "new2"])
+        homes_of.world.add_users("new1")
+        assert not homes_of.provision("new1", "new2").ok
+    assert homes_of.provision("new1", "new2").made == ["new1"]
+
+
 def test_one_more_who_waits_is_news_and_one_who_has_come_is_made(
     homes_of: HomeSite, caplog: pytest.LogCaptureFixture
 ) -> None:
