@@ -122,9 +122,8 @@ def start(
 
     `keep_descendants` puts a reaper above it, which also ends what it leaves behind: slurmd's jobs.
     """
-    prefix = (
-        [sys.executable, str(REAPER)] if keep_descendants else [program("setpriv"), "--pdeathsig", "KILL"]
-    )
+    reaper = [sys.executable, "-IS", str(REAPER)]
+    prefix = reaper if keep_descendants else [program("setpriv"), "--pdeathsig", "KILL"]
     with log.open("ab") as output:
         return subprocess.Popen(
             [*prefix, *argv],

@@ -231,7 +231,7 @@ class SlurmCluster:
             state = self.run("sinfo", "-h", "-N", "-o", "%t").stdout.split()
             return bool(state) and set(state) == {"idle"} and not self.run("squeue", "-h").stdout
 
-        wait_until("an idle node", idle, pause_s=0.05)
+        wait_until("an idle node", idle, pause_s=0.2)
 
 
 def _text(value: str | bytes | None) -> str:

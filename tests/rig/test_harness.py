@@ -70,7 +70,7 @@ def test_job_runs_under_an_association_and_is_accounted(slurm: SlurmCluster) -> 
     def completed() -> bool:
         return "COMPLETED" in slurm.ask("sacct", "-nPX", "-j", job, "-o", "State")
 
-    wait_until("the job's end in sacct", completed)
+    wait_until("the job's end in sacct", completed, pause_s=0.1)
     assert "gres/gpu=2" in slurm.ask("sacct", "-nPX", "-j", job, "-o", "AllocTRES")
 
 
