@@ -129,15 +129,19 @@ def kinds(kind: Any, seen: set[type] | None = None) -> set[type]:
 
 
 @cache
-def reads() -> dict[str, set[tuple[str, str]]]:
-    """Return where `a.b` is read, and `a`'s last word, by `b`."""
-    found: dict[str, set[tuple[str, str]]] = defaultdict(set)
+def reads() -> dict[str, list[tuple[str, ast.expr]]]:
+    """Return where `a.b` is read, and `a`, by `b`."""
+    found: dict[str, list[tuple[str, ast.expr]]] = defaultdict(list)
     for file in files():
         place = str(file.relative_to(REPOSITORY))
         for node in ast.walk(ast.parse(file.read_text())):
             if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
-                found[node.attr].add((place, ast.unparse(node.value).split(".")[-1].lstrip("_")))
+                found[node.attr].append((place, node.value))
     return found
+
+
+def last_word(expression: ast.expr) -> str:
+    return ast.unparse(expression).split(".")[-1].lstrip("_")
 
 
 def files() -> Iterator[Path]:
@@ -160,7 +164,7 @@ def unread(settings: list[tuple[type, str]]) -> list[str]:
         for kind, name in settings
         if f"{kind.__name__}.{name}" not in READ_BY_PARSERS
         and not any(
-            place.startswith(HOLDERS[kind.__name__][0]) and holder in HOLDERS[kind.__name__][1]
+            place.startswith(HOLDERS[kind.__name__][0]) and last_word(holder) in HOLDERS[kind.__name__][1]
             for place, holder in reads().get(name, ())
         )
     ]
