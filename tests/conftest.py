@@ -13,6 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
 
 from rig import run_servers
@@ -24,6 +25,10 @@ if "PYTEST_XDIST_WORKER" not in os.environ:  # workers get it from their parent
     atexit.register(locks.cleanup)
     os.environ["WALDUR_SITE_AGENT_LOCK_DIR"] = locks.name
     run_servers.begin()
+
+# By default an example fails that takes longer than 200 ms, as any one does now and then on a busy machine.
+hypothesis.settings.register_profile("unhurried", deadline=None)
+hypothesis.settings.load_profile("unhurried")
 
 # Where the tests run in a shell's background SIGINT is ignored, and so would be the Ctrl-C that some send to children.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
