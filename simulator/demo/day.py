@@ -81,20 +81,15 @@ class Day:
         folder, environment = self._demo.folder, self._demo.environment
         usage, status = folder / "usage.html", folder / "status.html"
         self._command("usage", "--users", "--months", str(MONTHS), "--html", str(usage))
-        self._command("status", "--html", str(status))
+        words = ("status", "--html", str(status))
+        if runs_on:
+            keep = [sys.executable, *parts.COMMAND, *words, "--every", STATUS_EVERY_S]
+            self._demo.children.start("status page", keep, environment)
+            self._demo.children.wait("status page", status.exists)
+        else:
+            self._command(*words)
         self.pages = {"Status": status, "Usage": usage}
         self._demo.write_activation()
-        if runs_on:
-            keep = [
-                sys.executable,
-                *parts.COMMAND,
-                "status",
-                "--html",
-                str(status),
-                "--every",
-                STATUS_EVERY_S,
-            ]
-            self._demo.children.start("status page", keep, environment)
 
     def commands(self) -> list[str]:
         """Return what is worth trying now, without the name of the program."""
