@@ -28,7 +28,7 @@ def by_checked_slurm(slurm: SlurmCluster, folder: Path) -> tuple[Path, Path]:
     for name in PROGRAMS:
         script = folder / name
         script.write_text(
-            f'#!/bin/sh\n{sys.executable} -I {program} {name} "$@"\ncode=$?\n'
+            f'#!/bin/sh\n{sys.executable} -IS {program} {name} "$@"\ncode=$?\n'
             f'[ "$code" != 126 ] || echo {name} "$@" >> {refused}\nexit "$code"\n'
         )
         script.chmod(0o755)

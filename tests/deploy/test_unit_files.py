@@ -190,7 +190,7 @@ def is_let_through(*words: str) -> bool:
     ask = (
         "import runpy, sys; sys.exit(not runpy.run_path(sys.argv[1])['is_known'](sys.argv[2], sys.argv[3:]))"
     )
-    return not subprocess.run([sys.executable, "-I", "-c", ask, CHECKED, *words], check=False).returncode
+    return not subprocess.run([sys.executable, "-IS", "-c", ask, CHECKED, *words], check=False).returncode
 
 
 def test_sudo_lets_one_checked_program_through_and_hands_no_configuration_on() -> None:
@@ -275,7 +275,7 @@ def test_the_environment_of_the_caller_leads_no_command_elsewhere() -> None:
         "TZ": "../../tmp/x",
         "PATH": "/tmp",
     }
-    command = [sys.executable, "-I", "-c", ask, CHECKED]
+    command = [sys.executable, "-IS", "-c", ask, CHECKED]
     done = subprocess.run(command, env=given, capture_output=True, text=True, check=True)
     assert json.loads(done.stdout) == {"PATH": "/usr/bin:/bin", "LC_ALL": "C"}
 
