@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 DEMO_STAMP := $(VENV)/.installed-for-demo
 ARGS ?=
 # The tests wait, too: more processes than cores help.
-TEST_PROCESSES ?= 6
+TEST_PROCESSES ?= 7
 PYTEST := $(BIN)/python -m pytest -q --numprocesses=$(TEST_PROCESSES) --dist=loadfile --no-loadscope-reorder --durations=25
 
 # Planners, gate, parsers, state, configuration, words: what asks for no service and starts hardly any process.

@@ -8,7 +8,7 @@ import gc
 import os
 import signal
 import tempfile
-from collections import defaultdict
+from collections import Counter, defaultdict
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -43,6 +43,8 @@ pytest_plugins = ["backends.testing.plugin", "rig.fixtures"]
 SECONDS = "tests/seconds"
 # Of a test that was never run: more where it asks for a real part.
 UNKNOWN_S, UNKNOWN_REAL_S = 0.05, 1.0
+# Tests of a file that take so long on average mostly wait: for processes that start, for moments that come.
+WAITS_S = 1.0
 took: defaultdict[str, float] = defaultdict(float)
 # A start of RabbitMQ takes 6 s of processor time, one of a newer SLURM 2 s, one of Chromium 1 s: one process gets all
 # files that ask for the RabbitMQ of its session, one those that ask for its browser, and one all tests that run on the
@@ -91,14 +93,24 @@ def pytest_configure_node(node: Any) -> None:
 @pytest.hookimpl(trylast=True)  # when all have their markers
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Begin with what takes longest (`--no-loadscope-reorder` keeps this order): then no process is left alone with it
-    in the end.
+    in the end. What waits for others and what computes are spread over the run alike: side by side they take less time
+    than one after the other.
     """
     known = known_seconds(config)
     seconds: defaultdict[str, float] = defaultdict(float)
+    tests: Counter[str] = Counter()
     for item in items:
         unknown_s = UNKNOWN_REAL_S if item.get_closest_marker("real_part") else UNKNOWN_S
-        seconds[of_one_process(config.rootpath, item.nodeid)] += known.get(item.nodeid, unknown_s)
-    items.sort(key=lambda item: -seconds[of_one_process(config.rootpath, item.nodeid)])
+        part = of_one_process(config.rootpath, item.nodeid)
+        seconds[part] += known.get(item.nodeid, unknown_s)
+        tests[part] += 1
+    before_s, sums_s = {}, {True: 0.0, False: 0.0}
+    waits = {part: seconds[part] >= WAITS_S * tests[part] for part in seconds}
+    for part in sorted(seconds, key=lambda part: -seconds[part]):
+        before_s[part] = sums_s[waits[part]]
+        sums_s[waits[part]] += seconds[part]
+    place = {part: before_s[part] / (sums_s[waits[part]] or 1) for part in seconds}
+    items.sort(key=lambda item: place[of_one_process(config.rootpath, item.nodeid)])
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
