@@ -104,8 +104,29 @@ class SlurmCluster:
         self.servers.stop()
 
     def start_slurmdbd(self) -> None:
-        """End an outage: start slurmdbd and wait until it listens."""
+        """End an outage: start slurmdbd and wait until it sends slurmctld what changes. For that it asks slurmctld to
+        register, just before it listens itself: one that is too quick is refused, does not try again for minutes, and
+        knows no new account. It is started again.
+        """
+        if not self.servers.is_running("slurmctld"):
+            self.servers.start_slurmdbd()
+            return
+        own = f"WHERE name='{self.cluster}'"
+        self.sql(f"UPDATE cluster_table SET mod_time=0 {own}")
+        log = self.servers.log("slurmctld")
+        logged = log.stat().st_size
+
+        def is_registered() -> bool:
+            return self.sql(f"SELECT mod_time FROM cluster_table {own}") != "0\n"
+
+        def is_refused() -> bool:
+            return "DBD_REGISTER_CTLD" in log.read_text()[logged:]
+
         self.servers.start_slurmdbd()
+        wait_until("slurmctld registers with slurmdbd", lambda: is_registered() or is_refused())
+        if not is_registered():
+            self.stop_slurmctld()
+            self.start_slurmctld()
 
     def stop_slurmdbd(self) -> None:
         """Stop slurmdbd: sacctmgr and sacct are refused, slurmctld goes on with what it knows."""
