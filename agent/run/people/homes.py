@@ -213,8 +213,8 @@ class Homes(Mode[HomeFacts, PlannedHomes]):
         self._newly_logged: dict[str, list[str]] = {}
 
     def observe(self) -> HomeFacts | None:
-        """Look users and homes up. Where no user is due there is no lock, no look-up and no process, and no lock either
-        where all who are due wait for the head node still.
+        """Look users and homes up. Where no user is due there is no lock, no look-up and no process. Where all who are
+        due still wait for the head node there is no lock.
         """
         in_step = self.run.result(AccountsInStep)
         if in_step is None or not in_step.users or reason_for_none(self._offering):
@@ -244,7 +244,7 @@ class Homes(Mode[HomeFacts, PlannedHomes]):
             self.report.waiting += known.absent
         self.report.kept = len(users.kept)
         self._refuse(users.refused)
-        return None
+        return HomeFacts((), self._known)  # for the gate to forget plans that nothing asks for any more
 
     def _observed(self, names: Collection[str], known: passwd.Resolved) -> HomeFacts:
         """Look at as many homes as there is time for. Called under the lock, so the remembered state is read once more:
