@@ -61,8 +61,7 @@ class FollowedPeople:
 
     def read(self, users: Sequence[OfferingUser]) -> DirectoryPeople:
         """Return the entries with a name, number or login of these users, and groups in the way of new ones."""
-        filters = one_of(self._marks(users))
-        found = {entry.dn: entry for clauses in filters for entry in self._reader.users(clauses)}
+        found = {entry.dn: entry for clauses in self._filters(users) for entry in self._reader.users(clauses)}
         by_name = {entry.first("uid"): entry for entry in found.values()}
         # Who has no entry, or may adopt a number, would get a group's number.
         grouped = [user for user in users if _lacks_numbers(user, by_name.get(user.username))]
@@ -84,17 +83,18 @@ class FollowedPeople:
             host_groups=_known(nss.group_of, (posix.gid for posix in numbers)),
         )
 
-    def _marks(self, users: Iterable[OfferingUser]) -> Iterator[str]:
-        """Yield what an entry may have of each of these, one after the other: most have all of it in one entry, which
-        is then in one answer.
-        """
-        login = self._settings.waldur_username_attribute
+    def _filters(self, users: Sequence[OfferingUser]) -> Iterator[str]:
+        """Yield filters for the entries with a name, number or login of these users."""
+        terms = []
         for user in users:
-            yield equals("uid", user.username)
+            # Most entries have both: one after the other they are in one filter, and the entry in one answer.
+            terms.append(equals("uid", user.username))
             if user.posix and user.posix.uid is not None:
-                yield equals("uidNumber", str(user.posix.uid))
-            if login and user.waldur_username:
-                yield equals(login, user.waldur_username)
+                terms.append(equals("uidNumber", str(user.posix.uid)))
+        yield from one_of(terms)
+        # In filters of their own: a directory may have no index for logins, and then looks through all entries.
+        if login := self._settings.waldur_username_attribute:
+            yield from any_of(login, (user.waldur_username for user in users if user.waldur_username))
 
     def _groups_of(self, users: Sequence[OfferingUser]) -> tuple[tuple[str, int | None], ...]:
         gids = [str(user.posix.gid) for user in users if user.posix and user.posix.gid is not None]
