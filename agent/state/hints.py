@@ -28,6 +28,9 @@ log = logging.getLogger(__name__)
 
 V = TypeVar("V")
 
+# What reading a damaged row raises: OverflowError, an integer of hundreds of digits in place of a moment or a number.
+_DAMAGES = (AttributeError, KeyError, OverflowError, TypeError, ValueError)
+
 
 @dataclass(frozen=True, slots=True)
 class Hints(Generic[V]):
@@ -97,7 +100,7 @@ class Hints(Generic[V]):
         """Return the value that a row's text stands for; None for a damaged one."""
         try:
             return self._typed(read_json(text, values_at_most=None))
-        except (AttributeError, KeyError, TypeError, ValueError):
+        except _DAMAGES:
             return None
 
     @property
@@ -132,7 +135,7 @@ class Hints(Generic[V]):
                 # A moment that is to come is one of a clock that was ahead.
                 if self.age is None or timedelta() <= age < self.age:
                     found[name] = typed(value)
-            except (AttributeError, KeyError, TypeError, ValueError):
+            except _DAMAGES:
                 damaged.append((row["rowid"],))
         if damaged:
             log.warning("%s: %d hints are damaged, and forgotten", self.what, len(damaged))

@@ -137,7 +137,7 @@ class Ahead(Generic[Key, Answer]):
             started.cancel()
 
 
-# Of `calls_in_threads`, by how many calls they run at once: those that no body has now.
+# Threads that wait for the next body of `calls_in_threads`, by how many calls they run at once.
 _idle: defaultdict[int, list[Threads]] = defaultdict(list)
 
 
@@ -160,11 +160,11 @@ def calls_in_threads(at_once: int) -> Iterator[StartCall]:
 
     try:
         yield start
+        wait(calls)
     except BaseException:
         given_up.set()
         threads.close()
         raise
-    wait(calls)
     _idle[at_once].append(threads)
 
 

@@ -274,9 +274,8 @@ def action_key(action: Action) -> str:
     """Return a text that is the same for equal actions, and for no others, in every process and on every day. Where a
     limit may be lowered, it has the limit before as well: a person has seen how far.
     """
-    meant = {f.name for f in fields(action) if f.compare}
-    if Cost.LIMITS_CUT in action.costs:
-        meant |= {"before"}
+    has_before = Cost.LIMITS_CUT in action.costs
+    meant = [f.name for f in fields(action) if f.compare or (has_before and f.name == "before")]
     values = {name: getattr(action, name) for name in meant}
     return json.dumps([type(action).__name__, values], sort_keys=True, ensure_ascii=False, default=asdict)
 

@@ -187,7 +187,7 @@ def test_a_damaged_hint_costs_itself_only(
     assert DRIFTS.all(tmp_path, "o") == drifts
 
 
-@pytest.mark.parametrize("value", ["NaN", "Infinity", "true", '"1"', "null", "[]"])
+@pytest.mark.parametrize("value", ["NaN", "Infinity", "true", '"1"', "null", "[]", "9" * 400])
 def test_a_factor_is_a_number(tmp_path: Path, value: str) -> None:
     COMMAND_COSTS.put(tmp_path, "demo", {"accounts": 1.0})
     with Store(tmp_path).write() as db:
