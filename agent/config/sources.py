@@ -169,7 +169,9 @@ class _QuickLoader(CSafeLoader, Composer):
 
 
 def _composed(content: str) -> tuple[yaml.SafeLoader | _QuickLoader, yaml.Node | None]:
-    """Return a loader, and the root of the text. What C refuses Python judges, whose sentences say what was found."""
+    """Return a loader, and the root of the text. A text that C refuses is read again by Python, whose errors say more.
+    C takes some that Python refuses: a tab between two words, a comment right behind `|`.
+    """
     with suppress(yaml.YAMLError):
         quick = _QuickLoader(content)
         return quick, quick.get_single_node()

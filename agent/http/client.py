@@ -158,7 +158,8 @@ class HttpClient:
         self._backoff = Backoff(BACKOFF_S, timeouts.backoff_max_s)
         self._fresh_s = time.monotonic()
         self._adapter = Adapter(answer_s=bounds.answer_s, unix_socket=socket)
-        # It sends none: it would follow redirects, while headers and forms are for one address.
+        # For its settings only. The adapter sends: a session would follow redirects, and headers and forms are for one
+        # address.
         session = Session()
         self._headers = {**session.headers, "Accept": "application/json", **headers}
         self._cookies = session.cookies
@@ -250,7 +251,7 @@ class HttpClient:
         made.prepare_headers({**self._headers, **headers})
         made.prepare_cookies(self._cookies)
         made.prepare_body(body.get("data"), None, body.get("json"))
-        made.prepare_auth(None, url)  # of a user and password in it
+        made.prepare_auth(None, url)  # from a user and password in the URL
         return made
 
     def _take(self, method: str, url: str, **options: Any) -> Answer:

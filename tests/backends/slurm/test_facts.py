@@ -31,7 +31,7 @@ class Site:
         return world
 
     def put_back(self, world: World) -> None:
-        """It is as it was taken."""
+        """Keep a tree that is as it was taken for the next fact."""
         self._unchanged = world
 
 

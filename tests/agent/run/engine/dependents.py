@@ -146,13 +146,18 @@ class Directed(Dependents):
         return self.person(name)
 
     def user(self, name: str) -> Mapping[str, frozenset[str]]:
-        """The values of a user's entry at the last look; none where there was no entry."""
-        return self.there.get(self.looker.directory.user_dn(name), {})
+        """The values of the entry with this name at the last look; none where there was no entry."""
+        return self._with("uid", name)
 
     def group(self, name: str) -> tuple[str, set[str]]:
         """The number of a group and its members at the last look; none where there was none."""
-        group = self.there.get(self.looker.directory.group_dn(name), {})
+        group = self._with("cn", name)
         return "".join(group.get("gidnumber", ())), set(group.get("memberuid", ()))
+
+    def _with(self, attribute: str, value: str) -> Mapping[str, frozenset[str]]:
+        found = [entry for entry in self.there.values() if value in entry.get(attribute, ())]
+        assert len(found) <= 1, f"{attribute} {value} twice"
+        return found[0] if found else {}
 
 
 def survives(world: Dependents) -> int:
