@@ -13,11 +13,15 @@ from pathlib import Path
 from rig import processes
 from rig.parts import SLURM_COMMANDS, SLURM_ROOTS, SLURM_SUITES
 
-WRAPPER = """\
+# The kernel adds the path by which the command was called, and its arguments. The program is at that path inside.
+COMMAND = "#!/usr/sbin/chroot /proc/{holder}/root\n"
+
+# A job runs in the folder of its submission, which chroot leaves.
+SUBMISSION = """\
 #!/bin/sh
 # Only temporary files are there inside.
 case $PWD in {temporary}/*) folder=$PWD ;; *) folder=/ ;; esac
-exec {enter} /usr/bin/{name} "$@"
+exec {enter} /usr/bin/sbatch "$@"
 """
 
 
@@ -28,7 +32,7 @@ def in_root(root: Path, *command: str) -> list[str]:
 
 
 class SlurmRoot:
-    """The programs of one generation for one cluster, with a folder of wrappers that stand for its commands."""
+    """The programs of one generation for one cluster, with a folder of scripts that stand for its commands."""
 
     def __init__(self, generation: str, folder: Path) -> None:
         self.root = SLURM_ROOTS / SLURM_SUITES[generation]
@@ -37,19 +41,22 @@ class SlurmRoot:
         self._holder: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        """Make the namespace and the wrappers; raises NeverCame."""
+        """Make the namespace and the scripts; raises NeverCame."""
+        self.bin.mkdir(exist_ok=True)
+        hold = 'mount --bind /usr/bin "$0" && echo held && exec sleep infinity'
         self._holder = processes.start(
-            in_root(self.root, "sh", "-c", "echo held; exec sleep infinity"), log=self._log, env=os.environ
+            in_root(self.root, "sh", "-c", hold, str(self.bin)), log=self._log, env=os.environ
         )
         processes.wait_until(
             "a root of SLURM", lambda: "held" in processes.tail(self._log), self._holder, self._log
         )
-        self.bin.mkdir(exist_ok=True)
         enter = " ".join(self.enter(Path('"$folder"')))
-        for name in SLURM_COMMANDS:
-            wrapper = self.bin / name
-            wrapper.write_text(WRAPPER.format(temporary=tempfile.gettempdir(), enter=enter, name=name))
-            wrapper.chmod(0o755)
+        scripts = dict.fromkeys(SLURM_COMMANDS, COMMAND.format(holder=self._holder.pid))
+        scripts["sbatch"] = SUBMISSION.format(temporary=tempfile.gettempdir(), enter=enter)
+        for name, text in scripts.items():
+            script = self.bin / name
+            script.write_text(text)
+            script.chmod(0o755)
 
     def enter(self, folder: Path) -> list[str]:
         """Return what runs a program inside, in a folder, when its path and arguments follow."""
