@@ -211,6 +211,13 @@ class SlurmCluster:
             raise RealPartError(f"{' '.join(argv)}: code {done.returncode}\n{done.stdout}{done.stderr}")
         return done.stdout
 
+    def change(self, *commands: str) -> None:
+        """Run commands by one sacctmgr, such as `add account name=a`; raises RealPartError when any is refused.
+
+        One for each would take twice as long, 10 ms of processor time for a command.
+        """
+        self.ask("sacctmgr", "-i", stdin="\n".join(commands) + "\n")
+
     def sql(self, statements: str) -> str:
         """Run SQL statements in the accounting database; return the rows, separated by tabs. Raises pymysql's errors.
 

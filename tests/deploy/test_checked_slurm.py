@@ -40,8 +40,7 @@ def test_a_life_of_an_allocation_needs_no_command_that_is_refused_but_bulk_loads
     slurm: SlurmCluster, tmp_path: Path
 ) -> None:
     programs, refused = by_checked_slurm(slurm, tmp_path / "programs")
-    for qos in ("slow", "stop"):
-        slurm.ask("sacctmgr", "-i", "add", "qos", f"name={qos}")
+    slurm.change("add qos name=slow,stop")
     with SimulatedWaldur(scenario=Scenario(members_per_project=3)) as waldur:
         site = OnSlurm(
             slurm,

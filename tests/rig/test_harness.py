@@ -63,8 +63,7 @@ def test_node_is_idle_and_cluster_is_registered(slurm: SlurmCluster) -> None:
 
 @pytest.mark.every_slurm
 def test_job_runs_under_an_association_and_is_accounted(slurm: SlurmCluster) -> None:
-    slurm.ask("sacctmgr", "-i", "add", "account", "physics")
-    slurm.ask("sacctmgr", "-i", "add", "user", "root", "account=physics")
+    slurm.change("add account physics", "add user root account=physics")
     job = slurm.ask("sbatch", "--parsable", "-A", "physics", "--gres=gpu:2", "-n2", "--wrap", "true").strip()
 
     def completed() -> bool:
@@ -83,13 +82,15 @@ def test_job_without_association_is_refused(slurm: SlurmCluster) -> None:
 
 @pytest.mark.every_slurm
 def test_reset_removes_everything(slurm: SlurmCluster) -> None:
-    slurm.ask("sacctmgr", "-i", "add", "account", "customer")
-    slurm.ask("sacctmgr", "-i", "add", "account", "project", "parent=customer")
-    slurm.ask("sacctmgr", "-i", "add", "user", "ann,bob,root", "account=project")
-    slurm.ask("sacctmgr", "-i", "add", "qos", "fast")
-    slurm.ask("sacctmgr", "-i", "modify", "user", "root", "set", "DefaultAccount=project")
-    slurm.ask("sacctmgr", "-i", "modify", "account", "root", "set", "GrpTRESMins=cpu=5000", "GrpSubmitJobs=0")
-    slurm.ask("sacctmgr", "-i", "modify", "account", "root", "set", "GrpSubmitJobs=-1")
+    slurm.change(
+        "add account customer",
+        "add account project parent=customer",
+        "add user ann,bob,root account=project",
+        "add qos fast",
+        "modify user root set DefaultAccount=project",
+        "modify account root set GrpTRESMins=cpu=5000 GrpSubmitJobs=0",
+        "modify account root set GrpSubmitJobs=-1",
+    )
     slurm.ask("sbatch", "-A", "project", "--wrap", "sleep 100")
     slurm.reset()
     assert account_names(slurm) == {"root"}
@@ -99,8 +100,7 @@ def test_reset_removes_everything(slurm: SlurmCluster) -> None:
 
 @pytest.mark.every_slurm
 def test_no_job_comes_back_after_a_reset(slurm: SlurmCluster) -> None:
-    slurm.ask("sacctmgr", "-i", "add", "account", "project")
-    slurm.ask("sacctmgr", "-i", "add", "user", "root", "account=project")
+    slurm.change("add account project", "add user root account=project")
     slurm.ask("sbatch", "-A", "project", "--wrap", "sleep 100")
     slurm.reset()
     time.sleep(SECONDS_BETWEEN_REPORTS + 1)
@@ -131,8 +131,7 @@ def test_a_job_is_submitted_although_slurmctld_lost_the_change_that_made_its_acc
     """
     port = slurm.sql("SELECT control_port FROM cluster_table WHERE name='test'").strip()
     slurm.sql("UPDATE cluster_table SET control_port=1 WHERE name='test'")
-    slurm.ask("sacctmgr", "-i", "add", "account", "project")
-    slurm.ask("sacctmgr", "-i", "add", "user", "root", "account=project")
+    slurm.change("add account project", "add user root account=project")
     slurm.sql(f"UPDATE cluster_table SET control_port={port} WHERE name='test'")
     submit = ("sbatch", "-A", "project", "--wrap", "true")
     if slurm.root:

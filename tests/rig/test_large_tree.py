@@ -12,9 +12,11 @@ COLUMNS = "format=account,parentname,user,share,defaultqos,grptresmins"
 
 def test_a_seeded_tree_is_what_sacctmgr_makes(slurm: SlurmCluster) -> None:
     slurm.ask("sacctmgr", "-i", "add", "account", "top", "description=the top", "organization=org")
-    slurm.ask("sacctmgr", "-i", "add", "account", "a", "parent=top", "description=a", "organization=org")
-    slurm.ask("sacctmgr", "-i", "modify", "account", "where", "name=a", "set", "GrpTRESMins=cpu=600")
-    slurm.ask("sacctmgr", "-i", "add", "user", "anna,bert", "account=a", "fairshare=parent")
+    slurm.change(
+        "add account a parent=top description=a organization=org",
+        "modify account where name=a set GrpTRESMins=cpu=600",
+        "add user anna,bert account=a fairshare=parent",
+    )
     by_sacctmgr = tree(slurm)
     slurm.reset()
     large_tree.add(
@@ -28,9 +30,9 @@ def test_a_seeded_tree_is_what_sacctmgr_makes(slurm: SlurmCluster) -> None:
     seeded = tree(slurm)
     assert [line for line in seeded if "other" not in line] == by_sacctmgr
     assert len([line for line in seeded if "other" in line]) == 22 + 20 + 2
-    slurm.ask("sacctmgr", "-i", "add", "user", "anna", "account=other1")
-    slurm.ask("sacctmgr", "-i", "remove", "user", "where", "name=o0_1")
-    slurm.ask("sacctmgr", "-i", "remove", "account", "where", "name=other0")
+    slurm.change(
+        "add user anna account=other1", "remove user where name=o0_1", "remove account where name=other0"
+    )
     large_tree.clear(slurm)
     # Refuses where anything is not as it was.
     slurm.reset()

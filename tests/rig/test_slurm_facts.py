@@ -36,12 +36,6 @@ User - 'ann':Fairshare=parent
 Rows = dict[tuple[str, ...], dict[str, str]]
 
 
-def make(slurm: SlurmCluster, *commands: str) -> None:
-    """Run sacctmgr commands that must succeed, words separated by blanks."""
-    for command in commands:
-        slurm.ask("sacctmgr", "-i", *command.split())
-
-
 def stored(slurm: SlurmCluster) -> Rows:
     """Every living row of the accounting tables by table and natural key."""
     found: Rows = {}
@@ -76,8 +70,7 @@ def default_accounts(slurm: SlurmCluster) -> dict[str, str]:
 
 def rich_site(slurm: SlurmCluster) -> None:
     """A site in which everything that a load could disturb is set to something unusual."""
-    make(
-        slurm,
+    slurm.change(
         "add qos name=fast",
         "add account name=customer1 cluster=test parent=root description=One GrpTRESMins=cpu=99",
         "add account name=project1 cluster=test parent=customer1 fairshare=7",
@@ -142,8 +135,7 @@ def test_load_for_an_unknown_cluster_creates_the_cluster(slurm: SlurmCluster) ->
 
 
 def test_accounts_and_members_go_in_three_writes(slurm: SlurmCluster) -> None:
-    make(
-        slurm,
+    slurm.change(
         "add account name=alloc1,alloc2,alloc3 cluster=test",
         "add user name=ann,bob cluster=test account=alloc1,alloc3 DefaultAccount=alloc1",
         "add user name=sue,tom cluster=test account=alloc1",
@@ -152,8 +144,7 @@ def test_accounts_and_members_go_in_three_writes(slurm: SlurmCluster) -> None:
     )
     refused = slurm.run("sacctmgr", "-i", "remove", "account", "where", "name=alloc1", "cluster=test")
     assert "You can not remove the default account of a user" in refused.stderr
-    make(
-        slurm,
+    slurm.change(
         "modify user where name=ann,bob cluster=test set DefaultAccount=alloc3",
         "remove user where name=sue,tom,zoe account=alloc1,alloc2 cluster=test",
         "remove account where name=alloc1,alloc2 cluster=test",
@@ -164,7 +155,7 @@ def test_accounts_and_members_go_in_three_writes(slurm: SlurmCluster) -> None:
 
 
 def test_scancel_ignores_a_list_of_accounts(slurm: SlurmCluster) -> None:
-    make(slurm, "add account name=alloc1,alloc2 cluster=test", "add user name=root account=alloc1,alloc2")
+    slurm.change("add account name=alloc1,alloc2 cluster=test", "add user name=root account=alloc1,alloc2")
     for account in ("alloc1", "alloc2"):
         slurm.ask("sbatch", "-A", account, "--wrap", "sleep 60")
     assert slurm.run("scancel", "-A", "alloc1,alloc2").returncode == 0
@@ -174,7 +165,7 @@ def test_scancel_ignores_a_list_of_accounts(slurm: SlurmCluster) -> None:
 
 
 def test_own_limits_are_distinguished_from_inherited_ones(slurm: SlurmCluster) -> None:
-    make(slurm, "add account name=top cluster=test MaxTRESMins=cpu=5", "add account name=sub parent=top")
+    slurm.change("add account name=top cluster=test MaxTRESMins=cpu=5", "add account name=sub parent=top")
     columns = ("show", "association", "where", "account=sub", "format=maxtresmins,qos")
     assert slurm.ask("sacctmgr", "-inP", *columns).strip() == "cpu=5|normal"
     assert slurm.ask("sacctmgr", "-inP", *columns, "WOPLimits").strip() == "|"

@@ -158,8 +158,10 @@ def test_a_killed_worker_has_lost_nothing(tmp_path: Path, slurm: SlurmCluster, s
         slurm.ask("sacctmgr", "-i", "add", "account", "name=c_kask-institute-1")
         for number, account in enumerate(accounts, start=1):
             project = f"p_project-1-{number}"
-            slurm.ask("sacctmgr", "-i", "add", "account", f"name={project}", "parent=c_kask-institute-1")
-            slurm.ask("sacctmgr", "-i", "add", "account", f"name={account}", f"parent={project}")
+            slurm.change(
+                f"add account name={project} parent=c_kask-institute-1",
+                f"add account name={account} parent={project}",
+            )
         worker = start("worker")
         start("beat")
         wait_until("something is being written", lambda: _is_writing(path.parent))

@@ -92,8 +92,8 @@ class World:
         path = Path(slurm.folder) / "world.cfg"
         path.write_text(tree)
         slurm.ask("sacctmgr", "-i", "-nP", "load", str(path))
-        for command in commands:
-            slurm.ask("sacctmgr", "-i", *command.split())
+        if commands:
+            slurm.change(*commands)
         self.seen = self.backend.observe(TREE_PARTS)
         self.held = lines(self.seen)
 

@@ -59,8 +59,7 @@ def test_the_real_slurm_reports_what_an_account_has_used(
     raw = {"slurm_bin_path": str(slurm.bin_path), **({"cluster_name": slurm.cluster} if named else {})}
     settings = plugin.parse(raw, "test").settings
     backend = SlurmBackend(settings, BackendContext("0" * 32, tmp_path))
-    slurm.ask("sacctmgr", "-i", "add", "account", "name=busy", "parent=root")
-    slurm.ask("sacctmgr", "-i", "add", "user", "name=root", "account=busy")
+    slurm.change("add account name=busy parent=root", "add user name=root account=busy")
     asked = Scope(parts=frozenset(), usage_of=frozenset({"busy", "nobody"}))
     wait_until("the account to be known to slurmctld", lambda: "busy" in backend.observe(asked).used)
     seen = backend.observe(asked)

@@ -144,11 +144,10 @@ def rows(slurm: SlurmCluster) -> set[str]:
 def test_on_the_real_slurm_one_write_adds_what_was_asked_and_changes_nothing(
     slurm: SlurmCluster, backend: SlurmBackend
 ) -> None:
-    for command in (
+    slurm.change(
         "add account name=old parent=root fairshare=7 GrpTRESMins=cpu=99",
         "add user name=ann,tom account=old fairshare=3 maxjobs=2",
-    ):
-        slurm.ask("sacctmgr", "-i", *command.split())
+    )
     before = rows(slurm)
     backend.observe()
     actions = [*ALLOCATION[:3], SetLimits(account="alloc", after=(("cpu", 600),)), *ALLOCATION[4:]]

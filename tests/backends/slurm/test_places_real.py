@@ -12,7 +12,7 @@ import pytest
 from backends.slurm import parse
 from backends.slurm.parse import Tree
 from rig.slurm_cluster import SlurmCluster
-from tests.rig.test_slurm_facts import load, make
+from tests.rig.test_slurm_facts import load
 
 TREE = """\
 Cluster - 'test'
@@ -80,7 +80,7 @@ def test_places_and_default_associations_show_what_parents_and_users_do(slurm: S
     assert load(slurm, TREE)[0] == 0
     assert by_places(slurm).accounts["alloc1"].parent == "proj1"
     for change in CHANGES:
-        make(slurm, change)
+        slurm.change(change)
         assert by_places(slurm) == by_parents(slurm), change
         assert defaults(slurm) == users(slurm), change
     assert by_places(slurm).accounts["proj1"].parent == "cust2"
@@ -95,7 +95,7 @@ DAMAGED_LINEAGE = "lineage = '/lost/two/'", "lineage = '/two/'", "its lineage do
 
 @pytest.mark.every_slurm
 def test_no_parents_follow_from_a_damaged_tree(slurm: SlurmCluster) -> None:
-    make(slurm, "add account one", "add account two")
+    slurm.change("add account one", "add account two")
     assert by_places(slurm) == by_parents(slurm)
     damage, repair, said = DAMAGED_LINEAGE if slurm.root else DAMAGED_PLACE
     slurm.sql(f"UPDATE test_assoc_table SET {damage} WHERE acct = 'two'")
@@ -115,11 +115,11 @@ def test_the_move_of_an_account_is_no_transaction(slurm: SlurmCluster) -> None:
     def transactions() -> list[str]:
         return slurm.ask("sacctmgr", "-inP", "show", "transactions", "format=id,action").splitlines()
 
-    make(slurm, "add account one", "add account two")
+    slurm.change("add account one", "add account two")
     before, tree = transactions(), by_places(slurm)
-    make(slurm, "modify account two set parent=one")
+    slurm.change("modify account two set parent=one")
     assert transactions() == before
     moved = replace(tree.accounts["two"], parent="one")
     assert by_places(slurm).accounts == {**tree.accounts, "two": moved}
-    make(slurm, "modify account two set fairshare=2")
+    slurm.change("modify account two set fairshare=2")
     assert len(transactions()) == len(before) + 1

@@ -140,8 +140,7 @@ def test_nothing_is_ended_where_sacctmgr_leads_to_another_cluster_of_the_same_na
     made = [CreateAccount(account="s_twin", parent="root"), AddMember(account="s_twin", user="mona")]
     for each in (*made, AddMember(account="s_twin", user="mona", partitions=("main",))):
         assert backend.apply([each])[0].done
-    other.ask("sacctmgr", "-i", "add", "account", "s_twin")
-    other.ask("sacctmgr", "-i", "add", "user", "mona", "account=s_twin")
+    other.change("add account s_twin", "add user mona account=s_twin")
     (outcome,) = backend.apply([RemovePartition(account="s_twin", user="mona", partition="")])
     assert "mona" in other.ask("sacctmgr", "-nP", "show", "assoc", "account=s_twin", "format=user")
     assert "lead to the same cluster" in str(outcome.error)

@@ -84,13 +84,12 @@ def slurm_with_jobs(emptied_slurm: SlurmCluster) -> SlurmCluster:
     """The cluster with all rows; the account `gone` is deleted since."""
     job_rows.add_accounts(emptied_slurm, MEMBERS)
     job_rows.add(emptied_slurm, rows())
-    for change in (
+    emptied_slurm.change(
         # A load makes one of the accounts the default one, which nobody loses from 24.11 on.
         "modify user where name=ann,bob set defaultaccount=steady",
         "remove user where name=ann,bob account=gone",
         "remove account where name=gone",
-    ):
-        emptied_slurm.ask("sacctmgr", "-i", *change.split())
+    )
     return emptied_slurm
 
 

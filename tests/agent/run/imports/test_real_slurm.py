@@ -23,9 +23,11 @@ def test_an_account_that_an_administrator_made_is_offered_with_its_limits(
         site = OnSlurm(slurm, waldur, tmp_path, resource_import_enabled=True)
         site.allocate("one")
         project = project_account(waldur)
-        slurm.ask("sacctmgr", "-i", "add", "account", "a_old", f"parent={project}", "GrpTRESMins=cpu=600")
-        slurm.ask("sacctmgr", "-i", "add", "user", "ann", "account=a_old")
-        slurm.ask("sacctmgr", "-i", "add", "account", "physics", "parent=root")
+        slurm.change(
+            f"add account a_old parent={project} GrpTRESMins=cpu=600",
+            "add user ann account=a_old",
+            "add account physics parent=root",
+        )
         before = slurm.ask("sacctmgr", "-nP", "show", "assoc")
         said = imports.run(site.site, request(waldur))
         assert said == "1 accounts offered, 0 were before, 0 belong to no project"

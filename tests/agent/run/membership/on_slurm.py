@@ -84,5 +84,4 @@ def make(slurm: SlurmCluster, waldur: SimulatedWaldur, tmp_path: Path) -> Make:
 
 
 def add_qos(slurm: SlurmCluster, *names: str) -> None:
-    for name in names:
-        slurm.ask("sacctmgr", "-i", "add", "qos", f"name={name}")
+    slurm.change(f"add qos name={','.join(names)}")

@@ -98,14 +98,13 @@ def test_a_default_account_that_was_put_aside_when_a_pass_was_cut_off_comes_back
 ) -> None:
     site = partitioned(make)
     project = project_of(slurm, "a_one")
-    for command in (
+    slurm.change(
         f"add user name=ggran6 account={project} DefaultAccount={project} {ASIDE}",
         "remove user where name=ggran6 account=a_one partition=gpu",
         # One whose last step failed, and one who left in the middle.
         f"add user name={min({*TEAM} - {'ggran6'})} account={project} {ASIDE}",
         f"add user name=gone account={project} DefaultAccount={project} {ASIDE}",
-    ):
-        slurm.ask("sacctmgr", "-i", *command.split())
+    )
     site = offering(make, "main")
     site.sync()
     site.in_step()
@@ -139,8 +138,7 @@ def test_who_leaves_the_default_account_has_another_one_or_none(slurm: SlurmClus
     for name in ("both", "two"):
         site.join(name, project=1)
     site.sync()
-    for command in ("add account name=own", "add user name=byhand account=own"):
-        slurm.ask("sacctmgr", "-i", *command.split())
+    slurm.change("add account name=own", "add user name=byhand account=own")
     slurm.ask("sacctmgr", "-i", "modify", "user", "where", "name=both,two", "set", "DefaultAccount=a_one")
     assert {site.defaults()[name] for name in ("last", "both", "byhand", "two")} == {"a_one"}
     site.leave("last", "both", "byhand", "two")
@@ -158,8 +156,7 @@ def test_nobody_leaves_the_default_account_who_stays_in_another_one_for_now(
     """22.05 takes the default account away then, 24.11 refuses, which is final for a pass."""
     site = make()
     site.allocate("one")
-    for command in ("add account name=own", "add user name=root account=own,a_one DefaultAccount=a_one"):
-        slurm.ask("sacctmgr", "-i", *command.split())
+    slurm.change("add account name=own", "add user name=root account=own,a_one DefaultAccount=a_one")
     slurm.ask("sbatch", "-A", "own", "--hold", "--wrap", "true")
     wait_until("the job in the database", lambda: "1" in slurm.sql("SELECT COUNT(*) FROM test_job_table"))
     leaving = [
@@ -185,16 +182,14 @@ def test_members_of_many_accounts_leave_at_once_and_those_who_stay_in_one_of_the
     accounts = [f"p{number}" for number in range(5)]
     for account in accounts:
         users = ",".join(f"{account}_{each}" for each in range(4))
-        for command in (f"add account name={account}", f"add user name={users} account={account}"):
-            slurm.ask("sacctmgr", "-i", *command.split())
-    for command in (
+        slurm.change(f"add account name={account}", f"add user name={users} account={account}")
+    slurm.change(
         "add account name=elsewhere",
         "add user name=p0_0,p1_0,p2_0,p3_0,p4_0 account=elsewhere DefaultAccount=elsewhere",
         # Between the plan and the command.
         "add user name=p0_0 account=p1",
         "add user name=colleague account=p0,p4",
-    ):
-        slurm.ask("sacctmgr", "-i", *command.split())
+    )
     leaving = [
         RemoveMember(account=account, user=f"{account}_{each}", is_default=each > 0)
         for account in accounts
@@ -215,11 +210,9 @@ def test_who_has_a_job_in_one_of_many_accounts_stays_in_that_alone_and_all_other
     site = make()
     accounts = [f"p{number}" for number in range(4)]
     for account in accounts:
-        for command in (
-            f"add account name={account}",
-            f"add user name={account}_0,{account}_1 account={account}",
-        ):
-            slurm.ask("sacctmgr", "-i", *command.split())
+        slurm.change(
+            f"add account name={account}", f"add user name={account}_0,{account}_1 account={account}"
+        )
     slurm.ask("sacctmgr", "-i", "add", "user", "name=jobs1", "account=p1,p2", "DefaultAccount=p1")
     job = ("--uid=jobs1", "--account=p1", "--chdir=/tmp", "-o", "/dev/null", "-t", "5", "--wrap", "sleep 300")
     slurm.ask("sbatch", *job)

@@ -139,8 +139,7 @@ def test_what_is_changed_by_hand_right_after_a_pass_is_mended_by_the_next(
     site = make()
     site.allocate("one")
     site.converge()
-    slurm.ask("sacctmgr", "-i", "modify", "account", "name=a_one", "set", "parent=root")
-    slurm.ask("sacctmgr", "-i", "remove", "user", "where", "name=ffrost5", "account=a_one")
+    slurm.change("modify account name=a_one set parent=root", "remove user where name=ffrost5 account=a_one")
     report = site.sync()
     assert sorted(site.changes(report, reasons=False)) == [
         "add member ffrost5 to a_one",
@@ -322,8 +321,7 @@ def test_a_sync_that_is_forced_in_waldur_makes_an_account_again(slurm: SlurmClus
     slurm.ask(
         "sacctmgr", "-i", "modify", "user", "where", f"name={','.join(TEAM)}", "set", "defaultaccount=a_two"
     )
-    slurm.ask("sacctmgr", "-i", "delete", "user", "where", "account=a_one")
-    slurm.ask("sacctmgr", "-i", "delete", "account", "a_one")
+    slurm.change("delete user where account=a_one", "delete account a_one")
     assert rebuild.run_forced(site.site).counted() == {"done": 1}
     assert site.members("a_one") == site.members("a_two") == TEAM
     assert "||cpu=600" in site.assoc("user,partition,grptresmins", "a_one")

@@ -117,8 +117,7 @@ def test_an_account_with_children_is_not_removed_and_its_order_says_why(
     site = on_slurm()
     resource = create(waldur, "mother")
     processed(site, {"done": 1})
-    slurm.ask("sacctmgr", "-i", "add", "account", "name=child", "parent=a_mother")
-    slurm.ask("sacctmgr", "-i", "add", "user", "name=ffrost5", "account=child")
+    slurm.change("add account name=child parent=a_mother", "add user name=ffrost5 account=child")
     order = waldur.orders.place_terminate(resource)
     processed(site, {"failed": 1})
     assert "a_mother has accounts below it (child)" in waldur.order(order).error_message
