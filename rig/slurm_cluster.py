@@ -49,10 +49,11 @@ class SlurmCluster:
         self.generation = generation
         self.root = SlurmRoot(generation, folder) if generation != OWN_GENERATION else None
         self._beside = beside
-        self.site = SlurmSite(folder, cluster, NODE, *processes.free_ports(4))
+        self.site = SlurmSite(folder, cluster, NODE, *processes.free_ports(3))
         if beside:
             self.site = replace(self.site, slurmdbd_port=beside.site.slurmdbd_port)
-        self.servers = SlurmServers(self.site, self.env, self.root)
+        servers_env = {**self.env, "MYSQL_UNIX_PORT": str(self.site.database)}
+        self.servers = SlurmServers(self.site, servers_env, self.root)
         self._built_in: slurm_reset.Records | None = None
         self._database: pymysql.Connection | None = None
         self._asking = threading.Lock()
@@ -225,7 +226,7 @@ class SlurmCluster:
         """
         with self._asking:
             if self._database is None:
-                socket = str(self.folder / "mariadb.socket")
+                socket = str(self.site.database)
                 self._database = pymysql.connect(
                     unix_socket=socket,
                     user="root",

@@ -71,8 +71,7 @@ SlurmUser=root
 LogFile={folder}/slurmdbd.log
 PidFile={folder}/slurmdbd.pid
 StorageType=accounting_storage/mysql
-StorageHost=127.0.0.1
-StoragePort={database_port}
+StorageHost=localhost
 StorageUser=slurm
 StoragePass={database_password}
 StorageLoc=slurm_acct_db
@@ -86,8 +85,8 @@ AuthAltParameters=jwt_key={folder}/jwt.key
 
 DATABASE_SQL = """\
 CREATE DATABASE slurm_acct_db;
-CREATE USER slurm@127.0.0.1 IDENTIFIED BY '{database_password}';
-GRANT ALL ON slurm_acct_db.* TO slurm@127.0.0.1;
+CREATE USER slurm@localhost IDENTIFIED BY '{database_password}';
+GRANT ALL ON slurm_acct_db.* TO slurm@localhost;
 """
 
 
@@ -101,7 +100,11 @@ class SlurmSite:
     slurmctld_port: int
     slurmd_port: int
     slurmdbd_port: int
-    database_port: int
+
+    @property
+    def database(self) -> Path:
+        """Socket of MariaDB; slurmdbd is told of it by `MYSQL_UNIX_PORT`."""
+        return self.folder / "mariadb.socket"
 
     def write(self, *, with_tokens: bool, munge_key: str = "") -> None:
         """Write every configuration file, the keys and the database's first statements. `with_tokens`: the servers

@@ -136,6 +136,7 @@ class SlurmServers:
 
     def _start_mariadbd(self) -> None:
         folder = self.site.folder
+        pid = folder / "mariadbd.pid"  # written once it listens
         # A mariadbd that starts removes the temporary tables of all others that it finds where its own are.
         data = (f"--datadir={folder / 'mariadb'}", f"--tmpdir={folder}")
         prepared = subprocess.run(
@@ -150,15 +151,13 @@ class SlurmServers:
         )
         if prepared.returncode:
             raise RealPartError(f"mariadb-install-db: {prepared.stdout}{prepared.stderr}")
-        port = self.site.database_port
         self._start(
             "mariadbd",
             *("--no-defaults", "--user=root", "--skip-name-resolve", DATABASE_LOG_SIZE, *data),
             *("--character-set-server=utf8mb4", "--collation-server=utf8mb4_general_ci"),
             "--skip-ssl",  # from 11.4 on it would make a key of 4096 bits as it starts, and use it for each command
-            *("--bind-address=127.0.0.1", f"--port={port}", "--max-allowed-packet=1G"),
-            f"--socket={folder / 'mariadb.socket'}",
+            *("--skip-networking", f"--socket={self.site.database}", "--max-allowed-packet=1G"),
             f"--init-file={folder / 'database.sql'}",
-            f"--pid-file={folder / 'mariadbd.pid'}",
-            ready=lambda: processes.accepts(port),
+            f"--pid-file={pid}",
+            ready=pid.exists,
         )
