@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""Servers that all processes of a test run share: the first one that asks for a server has it started by the process
-that began the run, of which it is a child, and with which it ends.
+"""What all processes of a test run share. Servers: the first process that asks for one has it started by the process
+that began the run, of which it is a child, and with which it ends. Files that the first process makes and all copy.
 """
 
 from __future__ import annotations
@@ -9,10 +9,12 @@ import atexit
 import fcntl
 import json
 import os
+import shutil
 import subprocess
 import tempfile
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from agent.core.errors import SiteAgentError
@@ -57,24 +59,42 @@ def shared(
     """Return the folder of the server of that name, which listens at `SOCKET` there: `server` makes its command line
     for this place, and `prepare` writes what else is in the folder. Raises SiteAgentError where it does not start.
     """
-    if FOLDER not in os.environ:
-        begin()
-    run = Path(os.environ[FOLDER])
-    folder = run / name
-    folder.mkdir(exist_ok=True)
-    folder.chmod(0o755)
-    place, pid = folder / SOCKET, folder / "pid"
-    with (folder / "turn").open("w") as turn:
-        fcntl.flock(turn, fcntl.LOCK_EX)
+    with _turn(name) as folder:
+        place, pid = folder / SOCKET, folder / "pid"
         if not place.exists():
             prepare(folder)
             line = json.dumps([name, server(place), dict(env or {})]) + "\n"
-            with (run / "wanted").open("wb", buffering=0) as wanted:
+            with (folder.parent / "wanted").open("wb", buffering=0) as wanted:
                 wanted.write(line.encode())
             processes.wait_until(name, lambda: place.exists() or _has_ended(pid))
             if not place.exists():
                 raise SiteAgentError(f"{name} has ended: {processes.tail(folder / 'log')}")
     return folder
+
+
+def made(name: str, make: Callable[[Path], None]) -> Path:
+    """Return a folder with what `make` has made in it when it was first asked for."""
+    with _turn(name) as folder:
+        whole, begun = folder / "whole", folder / "begun"
+        if not whole.exists():
+            shutil.rmtree(begun, ignore_errors=True)
+            begun.mkdir()
+            make(begun)
+            begun.rename(whole)
+    return whole
+
+
+@contextmanager
+def _turn(name: str) -> Iterator[Path]:
+    """Give one process after the other the folder of that name."""
+    if FOLDER not in os.environ:
+        begin()
+    folder = Path(os.environ[FOLDER], name)
+    folder.mkdir(exist_ok=True)
+    folder.chmod(0o755)
+    with (folder / "turn").open("w") as turn:
+        fcntl.flock(turn, fcntl.LOCK_EX)
+        yield folder
 
 
 def _has_ended(pid: Path) -> bool:

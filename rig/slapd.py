@@ -5,16 +5,13 @@ Serves ldap:// with StartTLS and ldaps://, with a certificate for `localhost` th
 may write below the base, and is no root of the database: limits and access rights count for it.
 """
 
-import atexit
 import os
 import shutil
 import signal
 import subprocess
-import tempfile
-from functools import cache
 from pathlib import Path
 
-from rig import processes
+from rig import processes, run_servers
 from rig.certificate import make_certificate
 from rig.processes import RealPartError
 
@@ -144,7 +141,7 @@ class Slapd:
         self.folder.mkdir(parents=True, exist_ok=True)
         make_certificate(self.folder)
         self._configure()
-        shutil.copytree(_empty_tree(), self.folder / "data")
+        shutil.copytree(run_servers.made("slapd", _make_empty_tree) / "data", self.folder / "data")
 
     def _configure(self) -> None:
         (self.folder / "own.schema").write_text(AUXILIARY_GROUP)
@@ -157,12 +154,8 @@ class Slapd:
         )  # fmt: skip
 
 
-@cache
-def _empty_tree() -> Path:
-    """Return the database of an empty tree, which a new server copies: to make it takes half as long as a server."""
-    made = tempfile.TemporaryDirectory(prefix="slapd-tree-", ignore_cleanup_errors=True)
-    atexit.register(made.cleanup)
-    folder = Path(made.name)
+def _make_empty_tree(folder: Path) -> None:
+    """Make the database of an empty tree, which new servers copy: to make it takes half as long as a server."""
     make_certificate(folder)
     Slapd(folder)._configure()
     (folder / "data").mkdir()
@@ -177,4 +170,3 @@ def _empty_tree() -> Path:
     done = subprocess.run(slapadd, capture_output=True, text=True, timeout=600, check=False)
     if done.returncode != 0:
         raise RealPartError(f"slapadd: {done.stderr[-500:]}")
-    return folder / "data"

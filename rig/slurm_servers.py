@@ -5,12 +5,13 @@ Starts them in the order in which they need each other, stops them in the opposi
 """
 
 import os
+import shutil
 import signal
 import subprocess
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from rig import processes
+from rig import processes, run_servers
 from rig.processes import RealPartError
 from rig.slurm_config import SlurmSite
 from rig.slurm_root import SlurmRoot
@@ -137,12 +138,27 @@ class SlurmServers:
     def _start_mariadbd(self) -> None:
         folder = self.site.folder
         pid = folder / "mariadbd.pid"  # written once it listens
-        # A mariadbd that starts removes the temporary tables of all others that it finds where its own are.
-        data = (f"--datadir={folder / 'mariadb'}", f"--tmpdir={folder}")
+        empty = run_servers.made(
+            f"mariadb-{self.root.root.name if self.root else 'own'}", self._make_database
+        )
+        shutil.copytree(empty / "mariadb", folder / "mariadb")
+        self._start(
+            "mariadbd",
+            *("--no-defaults", "--user=root", "--skip-name-resolve", DATABASE_LOG_SIZE, *_data_in(folder)),
+            *("--character-set-server=utf8mb4", "--collation-server=utf8mb4_general_ci"),
+            "--skip-ssl",  # from 11.4 on it would make a key of 4096 bits as it starts, and use it for each command
+            *("--skip-networking", f"--socket={self.site.database}", "--max-allowed-packet=1G"),
+            f"--init-file={folder / 'database.sql'}",
+            f"--pid-file={pid}",
+            ready=pid.exists,
+        )
+
+    def _make_database(self, folder: Path) -> None:
+        """Make a database without anything in it, which takes twice as long as a start with a copy of it."""
         prepared = subprocess.run(
             [
                 *self._program("mariadb-install-db", "/usr/bin"),
-                *("--no-defaults", "--user=root", "--skip-test-db", DATABASE_LOG_SIZE, *data),
+                *("--no-defaults", "--user=root", "--skip-test-db", DATABASE_LOG_SIZE, *_data_in(folder)),
             ],
             capture_output=True,
             text=True,
@@ -151,13 +167,8 @@ class SlurmServers:
         )
         if prepared.returncode:
             raise RealPartError(f"mariadb-install-db: {prepared.stdout}{prepared.stderr}")
-        self._start(
-            "mariadbd",
-            *("--no-defaults", "--user=root", "--skip-name-resolve", DATABASE_LOG_SIZE, *data),
-            *("--character-set-server=utf8mb4", "--collation-server=utf8mb4_general_ci"),
-            "--skip-ssl",  # from 11.4 on it would make a key of 4096 bits as it starts, and use it for each command
-            *("--skip-networking", f"--socket={self.site.database}", "--max-allowed-packet=1G"),
-            f"--init-file={folder / 'database.sql'}",
-            f"--pid-file={pid}",
-            ready=pid.exists,
-        )
+
+
+def _data_in(folder: Path) -> tuple[str, str]:
+    """A mariadbd that starts removes the temporary tables of all others that it finds where its own are."""
+    return f"--datadir={folder / 'mariadb'}", f"--tmpdir={folder}"

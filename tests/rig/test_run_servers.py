@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""A server of a test run is one for all its processes, and ends with it."""
+"""A server of a test run is one for all its processes, and ends with it; what they copy is made once."""
 
 from __future__ import annotations
 
@@ -56,3 +56,21 @@ def test_one_serves_all_processes_of_a_run_and_ends_with_it(tmp_path: Path, end:
 def test_a_server_that_does_not_start_is_reported_with_its_log() -> None:
     with pytest.raises(SiteAgentError, match=r"test-broken has ended: no luck"):
         run_servers.shared("test-broken", lambda _: ["sh", "-c", "echo no luck >&2; exit 3"], lambda _: None)
+
+
+def test_what_all_processes_copy_is_made_once_and_anew_where_it_was_not_finished() -> None:
+    def cut_off(folder: Path) -> None:
+        (folder / "half").touch()
+        raise SiteAgentError("no luck")
+
+    with pytest.raises(SiteAgentError, match="no luck"):
+        run_servers.made("test-made", cut_off)
+    counts = []
+
+    def make(folder: Path) -> None:
+        counts.append(len(list(folder.iterdir())))
+        (folder / "number").write_text(str(len(counts)))
+
+    folders = {run_servers.made("test-made", make) for _ in range(2)}
+    assert [(folder / "number").read_text() for folder in folders] == ["1"]
+    assert counts == [0]
