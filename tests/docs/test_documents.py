@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: MIT
-"""The documents: generated pages are current, links lead somewhere, deployment files can be parsed."""
+"""The documents: generated pages are current, no key of the reference is ignored, links lead somewhere, deployment
+files can be parsed.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,10 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections import Counter
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -20,10 +25,34 @@ from tests import REPOSITORY
 DOCUMENTS = sorted([*REPOSITORY.glob("*.md"), *(REPOSITORY / "docs").glob("*.md")])
 
 
+@cache
+def generate() -> dict[str, Any]:
+    """The module, which keeps what it has found out about the keys of the reference."""
+    return runpy.run_path(str(REPOSITORY / "docs" / "generate.py"))
+
+
 def test_generated_pages_are_current() -> None:
-    pages = runpy.run_path(str(REPOSITORY / "docs" / "generate.py"))["PAGES"]
-    for page, text in pages.items():
+    for page, text in generate()["PAGES"].items():
         assert (REPOSITORY / "docs" / page).read_text() == text(), f"{page}: run `make docs`"
+
+
+def test_no_key_of_the_reference_is_ignored() -> None:
+    rows = generate()["REFERENCE"]["rows"]()
+    counts = Counter((backend, str(fate)) for row in rows for backend, fate in row.fates.items())
+    ignored = [
+        f"{b}: {row.place}: {row.key}" for row in rows for b, fate in row.fates.items() if fate == "ignored"
+    ]
+    assert ignored == []
+    assert all(counts[backend, "works"] > 150 for backend in ("SLURM", "slurmrestd", "MOAB"))
+    assert all(row.said[b] for row in rows for b, fate in row.fates.items() if fate != "works")
+
+
+@pytest.mark.parametrize(("key", "value"), [("no_such_key", True), ("stomp_ws_hots", "x")])
+def test_an_unknown_key_counts_as_ignored(key: str, value: object) -> None:
+    """Or the table could not fail."""
+    module = generate()["REFERENCE"]
+    effects = [module["_effect"]("SLURM", "offerings[0]", {}, keys) for keys in ({}, {key: value})]
+    assert module["_difference"]("offerings[0]", key, *effects, "") == (module["Fate"].IGNORED, "")
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)

@@ -4,15 +4,12 @@
 from __future__ import annotations
 
 import ast
-import runpy
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
-
-import pytest
 
 from agent.config.model import LogShipping, Settings
 from backends.moab.schema import MoabSettings
@@ -184,27 +181,3 @@ def test_a_key_without_a_reader_is_found() -> None:
         (WelcomeMail, "mode"),
     ]
     assert unread([*unused, (Settings, "timezone")]) == [f"{kind.__name__}.{name}" for kind, name in unused]
-
-
-@cache
-def reference() -> dict[str, Any]:
-    return runpy.run_path(str(REPOSITORY / "docs" / "reference_keys.py"))
-
-
-def test_no_key_of_the_reference_is_ignored() -> None:
-    rows = reference()["rows"]()
-    counts = Counter((backend, str(fate)) for row in rows for backend, fate in row.fates.items())
-    ignored = [
-        f"{b}: {row.place}: {row.key}" for row in rows for b, fate in row.fates.items() if fate == "ignored"
-    ]
-    assert ignored == []
-    assert all(counts[backend, "works"] > 150 for backend in ("SLURM", "slurmrestd", "MOAB"))
-    assert all(row.said[b] for row in rows for b, fate in row.fates.items() if fate != "works")
-
-
-@pytest.mark.parametrize(("key", "value"), [("no_such_key", True), ("stomp_ws_hots", "x")])
-def test_an_unknown_key_counts_as_ignored(key: str, value: object) -> None:
-    """Or the table could not fail."""
-    module = reference()
-    effects = [module["_effect"]("SLURM", "offerings[0]", {}, keys) for keys in ({}, {key: value})]
-    assert module["_difference"]("offerings[0]", key, *effects, "") == (module["Fate"].IGNORED, "")
