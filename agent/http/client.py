@@ -249,9 +249,11 @@ class HttpClient:
         made.prepare_method(method)
         made.url = _spelled(url)
         made.prepare_headers({**self._headers, **headers})
-        made.prepare_cookies(self._cookies)
+        if self._cookies:
+            made.prepare_cookies(self._cookies)
         made.prepare_body(body.get("data"), None, body.get("json"))
-        made.prepare_auth(None, url)  # from a user and password in the URL
+        if "@" in url:
+            made.prepare_auth(None, url)  # from a user and password in the URL
         return made
 
     def _take(self, method: str, url: str, **options: Any) -> Answer:

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -432,7 +432,11 @@ def _damaged(path: Path, why: object) -> str:
 
 
 def _store(source: Path | Store) -> Store:
-    return source if isinstance(source, Store) else Store(source)
+    return source if isinstance(source, Store) else _of_folder(source)
+
+
+# A pass asks for dozens of transactions of one folder.
+_of_folder = lru_cache(maxsize=16)(Store)
 
 
 @cache
