@@ -72,7 +72,7 @@ class Dependents(World):
         raise NotImplementedError
 
     def state(self) -> object:
-        """All that a pass changes, but for times."""
+        """All that a pass changes, but for times, as it is now; `wrong` judges what was seen last."""
         store = self.waldur.store
         people = {row.uuid: (row.username, row.state) for row in store.offering_users}
         resources = {row.uuid: (row.backend_id, row.state) for row in store.resources}
@@ -82,11 +82,8 @@ class Dependents(World):
         """What all of it costs people."""
         raise NotImplementedError
 
-    def look(self) -> None:
-        """Note what is outside of the cluster now, for `wrong`."""
-
     def wrong(self) -> list[str]:
-        """Everything that is not as it must be in the end, by the last look."""
+        """Everything that is not as it must be in the end."""
         raise NotImplementedError
 
     def lost(self, wanted: object) -> list[str]:
@@ -96,9 +93,9 @@ class Dependents(World):
     def finished(self, site: Site, wanted: object, place: str) -> None:
         """The passes after a disturbed one do the rest, once."""
         changes = [self.changes(members_pass(site)) for _ in range(2)]
-        self.look()
+        state = self.state()
         assert self.wrong() == [], place
-        assert self.state() == wanted, place
+        assert state == wanted, place
         assert (changes[1], charged(site)) == ([], self.charges()), place
         twice = [action for action, count in Counter(self.backend.applied).items() if count > 1]
         assert twice == [], place
@@ -119,9 +116,6 @@ class Directed(Dependents):
     def again(self) -> None:
         self.tree.again()
 
-    def look(self) -> None:
-        self.there = self.tree.entries()
-
     def lost(self, wanted: Any) -> list[str]:
         end, _ = wanted
         now = self.tree.entries()
@@ -133,7 +127,8 @@ class Directed(Dependents):
         ]
 
     def state(self) -> object:
-        return self.tree.entries(), super().state()
+        self.there = self.tree.entries()
+        return self.there, super().state()
 
     def outlives(self, slapd: Slapd) -> None:
         def stop() -> None:
@@ -146,11 +141,11 @@ class Directed(Dependents):
         return self.person(name)
 
     def user(self, name: str) -> Mapping[str, frozenset[str]]:
-        """The values of the entry with this name at the last look; none where there was no entry."""
+        """The values of the entry with this name in the last `state`; none where there was no entry."""
         return self._with("uid", name)
 
     def group(self, name: str) -> tuple[str, set[str]]:
-        """The number of a group and its members at the last look; none where there was none."""
+        """The number of a group and its members in the last `state`; none where there was none."""
         group = self._with("cn", name)
         return "".join(group.get("gidnumber", ())), set(group.get("memberuid", ()))
 
