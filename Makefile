@@ -83,7 +83,7 @@ coverage: setup
 	mkdir -p build/coverage
 	rig/apart.sh $(PYTEST) --cov --cov-report=term:skip-covered --cov-report=html:build/coverage $(ARGS)
 
-# Whether a test fails when one place of planners, gate or state is changed: 200 random places, takes hours.
+# Whether a test fails when one place of planners, gate or state is changed: 200 random places, half an hour of two cores.
 mutants: setup
 	rig/apart.sh $(BIN)/python -m benchmarks.mutants $(ARGS)
 

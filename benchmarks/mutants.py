@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
 """`make mutants ARGS="--count 20"`: change one place of planners, gate or state, and see whether a test fails.
 
-Each mutant is tried in a copy of the repository, by the tests that are named for its room below. One that no test
-notices is printed as a diff. The same seed gives the same mutants.
+Each mutant is tried in a copy of the repository, by the tests that are named for its room below: first those of files
+named like its own. One that no test notices is printed as a diff. The same seed gives the same mutants.
 """
 
 from __future__ import annotations
@@ -15,21 +15,24 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from queue import Queue
 
 import click
 
 REPOSITORY = Path(__file__).resolve().parents[1]
-# The tests of a room, quickest first; the first prefix that fits counts.
+# The tests of a room, quickest first; the first prefix that fits counts. `{name}` is that of the changed file.
 TESTS = {
     "agent/plan/policy": ("tests/agent/plan/policy", "tests/agent/plan", "tests/agent/run/gate"),
-    "agent/plan": ("tests/agent/plan",),
+    "agent/plan": ("tests/agent/plan/test_{name}.py", "tests/agent/plan"),
     "agent/run/gate.py": ("tests/agent/run/engine/test_modes.py", "tests/agent/run/gate"),
-    "agent/state": ("tests/agent/state",),
+    "agent/state": ("tests/agent/state/test_{name}.py", "tests/agent/state"),
 }
 TIMEOUT_S = 1200
+AT_ONCE = 2
 SWAPPED: dict[type, type] = {
     ast.Eq: ast.NotEq, ast.NotEq: ast.Eq, ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt,
     ast.In: ast.NotIn, ast.NotIn: ast.In, ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.And: ast.Or, ast.Or: ast.And,
@@ -89,12 +92,15 @@ def mutants(path: str) -> Iterator[Mutant]:
                 yield Mutant(path, first, last, after)
 
 
-def tests_of(mutant: Mutant) -> tuple[str, ...]:
-    return next(tests for room, tests in TESTS.items() if mutant.path.startswith(room))
+def tests_of(mutant: Mutant) -> list[str]:
+    tests = next(tests for room, tests in TESTS.items() if mutant.path.startswith(room))
+    named = [each.format(name=Path(mutant.path).stem) for each in tests]
+    return [each for each in named if (REPOSITORY / each).exists()]
 
 
-def is_killed(copy: Path, mutant: Mutant) -> bool:
+def is_killed(mutant: Mutant, copies: Queue[Path]) -> bool:
     """Whether a test of it fails. One that does not end counts as killed, as does one that cannot be imported."""
+    copy = copies.get()
     file = copy / mutant.path
     source = file.read_bytes()
     file.write_bytes(mutant.applied(source))
@@ -102,10 +108,11 @@ def is_killed(copy: Path, mutant: Mutant) -> bool:
         return any(fails(copy, tests) for tests in tests_of(mutant))
     finally:
         file.write_bytes(source)
+        copies.put(copy)
 
 
 def fails(copy: Path, tests: str) -> bool:
-    words = ["-qx", "-p", "no:cacheprovider", "--numprocesses=2", "--dist=loadfile"]
+    words = ["-qx", "-p", "no:cacheprovider"]
     try:
         done = subprocess.run(
             [sys.executable, "-m", "pytest", *words, tests], cwd=copy, capture_output=True,
@@ -114,6 +121,13 @@ def fails(copy: Path, tests: str) -> bool:
     except subprocess.TimeoutExpired:
         return True
     return done.returncode != 0
+
+
+def copied(files: Sequence[str], copy: Path) -> Path:
+    for name in files:
+        (copy / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(REPOSITORY / name, copy / name, follow_symlinks=False)
+    return copy
 
 
 @click.command()
@@ -135,21 +149,22 @@ def main(count: int, seed: int, under: str) -> None:
     )
     chosen = random.Random(seed).sample(known, min(count, len(known)))
     survived = 0
-    with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
-        copy = Path(folder)
-        for name in files:
-            (copy / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(REPOSITORY / name, copy / name, follow_symlinks=False)
-        for tests in sorted({tests for mutant in chosen for tests in tests_of(mutant)}):
-            if fails(copy, tests):
+    copies: Queue[Path] = Queue()
+    with tempfile.TemporaryDirectory(prefix="mutants-") as folder, ThreadPoolExecutor(AT_ONCE) as pool:
+        for number in range(AT_ONCE):
+            copies.put(copied(files, Path(folder) / str(number)))
+        rooms = sorted({tests for mutant in chosen for tests in tests_of(mutant)})
+        for tests in rooms:
+            if fails(copies.queue[0], tests):
                 raise click.ClickException(f"{tests} fails without any change")
-        for number, mutant in enumerate(chosen, 1):
-            killed = is_killed(copy, mutant)
-            survived += not killed
-            line = (REPOSITORY / mutant.path).read_bytes().count(b"\n", 0, mutant.start) + 1
+        judged = pool.map(lambda mutant: is_killed(mutant, copies), chosen)
+        for number, (mutant, killed) in enumerate(zip(chosen, judged, strict=True), 1):
+            source = (REPOSITORY / mutant.path).read_bytes()
+            line = source.count(b"\n", 0, mutant.start) + 1
             click.echo(f"{number}/{len(chosen)} {'killed' if killed else 'SURVIVED'} {mutant.path}:{line}")
             if not killed:
-                click.echo(mutant.diff((REPOSITORY / mutant.path).read_bytes()))
+                survived += 1
+                click.echo(mutant.diff(source))
     click.echo(f"{len(chosen) - survived} of {len(chosen)} mutants killed (seed {seed}, of {len(known)})")
 
 
