@@ -153,7 +153,7 @@ class FuzzedSite:
             if now.accounts[name].limits.get(tres, 0) < value
         }
         gone |= {("order", row.uuid) for row in store.orders if row.state.value in ("erred", "rejected")}
-        gone |= {("resource", row.backend_id) for row in store.resources if row.state.value == "Erred"}
+        gone |= {("resource", row.uuid) for row in store.resources if row.state.value == "Erred"}
         return Harm(frozenset(gone))
 
     def answers(self, mode: Mode) -> Iterator[tuple[str, str, Any]]:

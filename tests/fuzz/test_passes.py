@@ -43,8 +43,9 @@ def test_broken_answers_cost_nothing_and_end_no_pass_with_an_error_that_is_not_o
 @pytest.mark.timeout(300)
 def test_one_odd_row_stops_no_pass_and_harms_no_other(tmp_path: Path) -> None:
     with fuzz_passes.fuzzed_site(tmp_path) as site:
-        rows = [each for each in fuzz_passes.targets(site) if each.name.endswith("resources/, one row")]
-        assert len(rows) == 3
+        ends = ("resources/, one row", "orders/, one row")
+        rows = [each for each in fuzz_passes.targets(site) if each.name.endswith(ends)]
+        assert len(rows) == 5
         for target in rows:
             for odd in ODD:
                 for _ in ("limits of Waldur", "limits of the cluster"):
@@ -61,5 +62,5 @@ def test_what_a_pass_has_cost_is_seen(tmp_path: Path) -> None:
         site.waldur.site.change("resources", resource.uuid, state="Erred")
         assert site.harm().things == {
             ("member", left.account, left.user),
-            ("resource", resource.backend_id),
+            ("resource", resource.uuid),
         }
