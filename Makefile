@@ -74,7 +74,7 @@ quick-newer:
 test: setup
 	rig/apart.sh $(PYTEST) $(ARGS)
 
-# What `test` runs a part of in full: kills at every single step, ten times the examples. Takes hours.
+# What `test` runs a part of in full: kills at every single step, ten times the examples. An hour of two cores.
 nightly: setup
 	FULL_TESTS=1 rig/apart.sh $(PYTEST) --timeout=3600 $(ARGS)
 
