@@ -18,6 +18,7 @@ from celery import signals
 import beat_schedule as table
 from agent.config.model import Mode, Offering, Problem, Severity
 from agent.core.errors import BackendError, SiteAgentError
+from agent.host import collector
 from agent.observability import sentry
 from agent.run.results import PassReport
 from agent.run.service import configuration, event_coverage, presence
@@ -48,6 +49,7 @@ def _check_worker(sender: str, instance: Any, **_: Any) -> None:
     for offering, mode in pairs:
         if (offering.path, mode) in wanted - stopped:
             _log_health(offering, mode)
+    collector.begin()  # all is imported, and the processes of the pool are not forked yet
 
 
 def _fatal(problems: Sequence[Problem], *, is_idle: bool, are_alone: bool) -> list[str]:

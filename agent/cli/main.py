@@ -6,6 +6,7 @@ What carries a sub-command out is imported when it is called: `--help` and Tab a
 
 from __future__ import annotations
 
+import gc
 import io
 import logging
 import os
@@ -20,6 +21,7 @@ from agent.cli import arguments
 from agent.cli.commands import looks, passes, services
 from agent.cli.output import echo
 from agent.core.errors import ConfigError, SiteAgentError
+from agent.host import collector
 
 log = logging.getLogger(__name__)
 
@@ -91,7 +93,17 @@ def main() -> NoReturn:
     words = sys.argv[1:]
     if words[:1] == [TAKING_TOKENS]:
         arguments.blank_typed(words)
-    sys.exit(run(words))
+    carry_out(words)
+
+
+def carry_out(
+    words: list[str], command: click.Command = cli, name: str = "", *, config_error: int = 2
+) -> NoReturn:
+    """Run one command line as `run` does, as the work of this process, and end it with its exit code."""
+    collector.rest()
+    code = run(words, command, name, config_error=config_error)
+    gc.freeze()  # Python's end looks for garbage, too
+    sys.exit(code)
 
 
 def run(words: list[str], command: click.Command = cli, name: str = "", *, config_error: int = 2) -> int:

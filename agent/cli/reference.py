@@ -17,7 +17,7 @@ import click
 from agent.cli import arguments
 from agent.cli.commands import looks, services
 from agent.cli.commands import reference as commands
-from agent.cli.main import run
+from agent.cli.main import carry_out
 
 MODES = ("order_process", "report", "membership_sync", "event_process")
 CONFIG_ERROR = 1
@@ -115,4 +115,4 @@ def _as_before(script: str, command: click.Command, description: str, *more: str
 
 
 def _run(script: str, command: click.Command, words: Sequence[str]) -> NoReturn:
-    sys.exit(run(list(words), command, script, config_error=CONFIG_ERROR))
+    carry_out(list(words), command, script, config_error=CONFIG_ERROR)

@@ -17,6 +17,8 @@ from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 
+from agent.host import collector
+
 # Set while one program becomes the other; its value is how the first one was called.
 CALLED_AS = "WALDUR_SITE_CELERY_CALLED_AS"
 # Read when a process starts. Every thread of a pass would keep a heap of its own, at its largest; the columns of
@@ -78,6 +80,7 @@ def main() -> None:
     shut_out()
     # How Celery starts itself again when it is asked to (SIGHUP).
     sys.argv[0] = os.environ.pop(CALLED_AS, sys.argv[0])
+    collector.rest()
     from celery.__main__ import main as celery
 
     celery()

@@ -20,6 +20,15 @@ from tests.scale import FULL
 from tests.tasks.emulated import settings, variables
 
 LIMIT_MB = 60
+# A module of tasks: what each process of the pool says of Python's collector as it begins.
+LOOKS = """
+import gc
+from celery import signals
+
+@signals.worker_process_init.connect
+def look(**_):
+    print(f"collects: {gc.isenabled()}, but no modules: {gc.get_freeze_count() > 10_000}", flush=True)
+"""
 CELERY = Path(sys.executable).with_name("celery")
 
 
@@ -46,13 +55,17 @@ def test_a_worker_carries_no_flower_also_after_a_restart(
     """Celery's command imports it into every worker. Same pid throughout: it is what systemd watches."""
     redis_server.flush()
     log = tmp_path / "worker.log"
+    (tmp_path / "looks.py").write_text(LOOKS)
     with SimulatedWaldur() as waldur:
         config = configuration(waldur, tmp_path, backend=settings(slurm))
         env = environment(config, redis_server.url, variables(slurm))
-        worker = processes.start([str(CELERY), "-A", "tasks", "worker", "-c", "1"], log=log, env=env)
+        worker = processes.start(
+            [str(CELERY), "-A", "tasks", "worker", "-c", "1", "-I", "looks"], log=log, env=env
+        )
         try:
             for times in (1, 2):
                 wait_until("ready", lambda: tail(log, 10**9).count(" ready.") == times)  # noqa: B023
+                assert tail(log, 10**9).count("collects: True, but no modules: True") == times
                 assert "celery -A tasks worker" in command_line(worker.pid)
                 mapped = Path(f"/proc/{worker.pid}/maps").read_text()
                 assert "tornado" not in mapped and "charset_normalizer" not in mapped

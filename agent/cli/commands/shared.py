@@ -16,6 +16,7 @@ import click
 
 from agent.core.account_names import uuid_hex
 from agent.core.modes import Mode
+from agent.host import collector
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -44,8 +45,10 @@ class LazyCommand(click.Command):
         self.body = body
 
     def invoke(self, ctx: click.Context) -> Any:
-        module, _, function = self.body.partition(":")
-        return ctx.invoke(getattr(importlib.import_module(module), function or "command"), **ctx.params)
+        module, _, name = self.body.partition(":")
+        function = getattr(importlib.import_module(module), name or "command")
+        collector.begin()
+        return ctx.invoke(function, **ctx.params)
 
 
 mode_argument = click.argument("mode", metavar="MODE", type=click.Choice([mode.value for mode in Mode]))

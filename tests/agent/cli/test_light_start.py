@@ -26,6 +26,17 @@ print(*sorted(sys.modules))
 sys.exit(code)
 """
 
+# A program with a command of its own.
+COLLECTING = """
+import gc, sys, types
+from agent.cli.commands.shared import LazyCommand
+from agent.cli.main import carry_out
+body = types.ModuleType("body")
+body.command = lambda: print(gc.isenabled(), gc.get_freeze_count() > 10_000)
+sys.modules["body"] = body
+carry_out([], LazyCommand("look", body="body"))
+"""
+
 
 def loaded(*words: str) -> tuple[int, set[str]]:
     """Run a command in a process of its own; return its exit code and the modules that it has imported."""
@@ -51,6 +62,11 @@ def test_what_needs_no_backend_loads_none(site: OperatorSite, words: tuple[str, 
     assert ended == code
     assert "agent.config.load" in modules
     assert modules & HEAVY == set()
+
+
+def test_a_command_looks_for_garbage_in_what_it_makes_and_not_in_its_modules() -> None:
+    ended = run_program("-c", COLLECTING, program=sys.executable)
+    assert (ended.code, ended.out.split()) == (0, ["True", "True"]), ended.err
 
 
 def test_status_asks_the_broker_without_celery_backends_and_pages(
