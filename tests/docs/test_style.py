@@ -7,10 +7,8 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from functools import cache
-from pathlib import Path
 
-from radon.complexity import cc_visit_ast
+from radon.complexity import cc_visit
 from radon.visitors import Class
 
 from tests import REPOSITORY
@@ -41,16 +39,11 @@ NOUN_PHRASES = frozenset(
 )
 
 
-@cache
-def parsed(path: Path) -> ast.Module:
-    return ast.parse(path.read_text())
-
-
 def test_no_function_is_too_complex() -> None:
     """Radon counts the conditions of comprehensions, which ruff does not; in tests each assertion, too."""
     found = {}
     for path in (*SOURCES, *TESTS):
-        for block in cc_visit_ast(parsed(path)):
+        for block in cc_visit(path.read_text()):
             for function in block.methods if isinstance(block, Class) else [block]:
                 if function.complexity > MAX_COMPLEXITY:
                     found[f"{path.relative_to(REPOSITORY)} {function.name}"] = function.complexity
@@ -67,7 +60,7 @@ def test_docstrings_of_public_functions_say_what_the_function_does() -> None:
     begin_otherwise = [
         f"{path.relative_to(REPOSITORY)}:{function.lineno} {function.name}"
         for path in SOURCES
-        for function in _public_functions(parsed(path))
+        for function in _public_functions(ast.parse(path.read_text()))
         if ((ast.get_docstring(function) or "").split() or [""])[0] in NOUN_PHRASES
     ]
     assert begin_otherwise == []
@@ -78,7 +71,7 @@ def test_fields_are_explained_at_the_fields() -> None:
     explained = [
         f"{path.relative_to(REPOSITORY)}:{node.lineno} {node.name}.{field}"
         for path in SOURCES
-        for node in ast.walk(parsed(path))
+        for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.ClassDef)
         for field in _fields(node)
         if f"`{field}`" in (ast.get_docstring(node) or "")
