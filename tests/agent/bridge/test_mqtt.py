@@ -244,7 +244,8 @@ def test_a_flood_while_the_queue_of_tasks_is_away_is_bounded_and_ends_in_a_full_
         # Beyond its messages only the gap is put there, when the first one has no room.
         wait_until("a message without room", lambda: len(bridge.bridge._inbox) > 20)
         bridge.outbox.is_away = False
-        wait_until("a full pass", lambda: bridge.counts["gaps"] == 2)
+        # The second; a third one where the broker still sends when the queue is back.
+        wait_until("a full pass", lambda: bridge.counts["gaps"] >= 2)
         assert bridge.counts["received"] < 100
 
 
