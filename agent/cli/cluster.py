@@ -23,6 +23,7 @@ from agent.host import broker_program, files
 from agent.host.children import StopRequest
 from agent.host.supervisor import Part, Supervisor
 from agent.run.service import services
+from tasks.queue import lean_celery
 
 EMBEDDED, SITE = "embedded", "site"
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -58,10 +59,11 @@ def _parts(settings: Settings, folder: Path, *, is_embedded: bool) -> list[Part]
         variables[environment.BROKER_URL] = url
         argv = [broker_program.find(), str(config)]
         found.append(Part("broker", argv, variables, STOP_S, lambda: broker_program.answers(address)))
-    celery = [sys.executable, "-m", "celery", "--quiet", "-A", "tasks"]
+    celery = [sys.executable, lean_celery.PROGRAM, "--quiet", "-A", "tasks"]
+    lean = {**lean_celery.MEMORY, **variables}
     worker = [*celery, "worker", "--without-mingle", "--without-gossip"]
-    found.append(Part("worker", worker, variables, WORKER_STOP_S))
-    found.append(Part("beat", [*celery, "beat"], variables, STOP_S))
+    found.append(Part("worker", worker, lean, WORKER_STOP_S))
+    found.append(Part("beat", [*celery, "beat"], lean, STOP_S))
     if any(services.wanted_types(offering) for offering in settings.offerings):
         found.append(Part("bridge", [sys.executable, *COMMAND, "bridge"], variables, STOP_S))
     # What is wrong with the file the console says: it keeps no worker from running.

@@ -156,7 +156,9 @@ def start_emulator(children: Children, folder: Path) -> Path:
 
 
 def celery(role: str, *options: str) -> list[str]:
-    return [sys.executable, "-m", "celery", "-A", "tasks", role, *options]
+    """Return the command line of a role of the agent's cluster; Flower is a command of Celery's own."""
+    module = "celery" if role == "flower" else "tasks.queue.lean_celery"
+    return [sys.executable, "-m", module, "-A", "tasks", role, *options]
 
 
 def free_port() -> int:

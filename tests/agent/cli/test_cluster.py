@@ -60,6 +60,9 @@ def test_a_site_on_one_machine(site: OperatorSite) -> None:
         assert seen["url"].endswith("/broker/broker.sock"), "the one that runs, not the one of the settings"
         children = children_of(cluster.process.pid)
         assert len(children) == 4
+        assert "tornado" not in "".join(Path(f"/proc/{child}/maps").read_text() for child in children[1:3]), (
+            "worker and beat carry no Flower"
+        )
         wait_until("the console", lambda: f"the console is at http://127.0.0.1:{port}" in cluster.output())
         cluster.process.send_signal(signal.SIGTERM)
         assert cluster.process.wait() == 0
