@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -15,17 +15,23 @@ from typing import Any, ClassVar
 from agent.config.model import Mode, Offering
 from agent.core.associations import Association
 from agent.core.model import Account, Snapshot
+from agent.core.ownership import Origin
 from agent.core.scope import PassScope
 from agent.run import passes
 from agent.run.results import PassReport
 from agent.run.site import Site
+from agent.state import ledger
 from agent.state.held_plans import HeldPlans, HeldRow, all_held
 from agent.waldur.client import WaldurClient
 from backends.testing.memory import MemoryBackend, slurm_settings
-from rig.site import configuration, settings_of
+from rig.site import COMPONENTS, configuration, settings_of
+from simulator.rules import order_rules
 from simulator.server.waldur import SimulatedWaldur
 from simulator.world.records import Resource
 from tests.one_mode import planned_members
+
+# Keys of an offering that change nothing of what a create order leaves.
+PLAIN = frozenset({"policy", "limits_source", "preserve_unmanaged_backend_users"})
 
 
 def client_of(
@@ -105,12 +111,12 @@ class AnyWorld:
         return [self.waldur.orders.place_terminate(resource) for resource in resources]
 
     def allocate(self, name: str, *, project: int = 0, **limits: float) -> str:
-        """Place a create order and let it be done. Return the uuid of its resource."""
+        """An allocation as a create order leaves it. Return the uuid of its resource."""
         (resource,) = self.allocate_all(name, project=project, **limits)
         return resource
 
     def allocate_all(self, *names: str, project: int = 0, **limits: float) -> list[str]:
-        """Place create orders and let one pass do them."""
+        """Here one pass makes them."""
         resources = self.place(*names, project=project, **limits)
         self.processed(done=len(names))
         return resources
@@ -179,6 +185,7 @@ class World(AnyWorld):
         **offering: Any,
     ) -> None:
         self.waldur = waldur
+        self._is_plain = waldur.store.age.is_modern and not backend and offering.keys() <= PLAIN
         keys = {"membership_sync_backend": "slurm", "waldur_api_token": waldur.token(user), **offering}
         self.site = site_in_memory(waldur, folder, backend=dict(backend or {}), **keys)
         self.backend: Any = self.site.backend
@@ -187,27 +194,56 @@ class World(AnyWorld):
     def cluster(self) -> Snapshot:
         return self.backend.state
 
+    def allocate_all(self, *names: str, project: int = 0, **limits: float) -> list[str]:
+        """Here no pass makes them, where the configuration is plain: `place` and `processed` are for what one does."""
+        if not self._is_plain:
+            return super().allocate_all(*names, project=project, **limits)
+        store, uuids = self.waldur.store, self.place(*names, project=project, **limits)
+        resources = [store.resources[uuid] for uuid in uuids]
+        for resource in resources:
+            (order,) = store.orders.where("resource", resource.uuid)
+            with store.lock:
+                order_rules.finish(store, order)
+            self.change(resource.uuid, backend_id=f"a_{resource.slug}".lower())
+        made = self._stand(resources)
+        for resource in resources:
+            known = resource.limits.keys() & COMPONENTS.keys()
+            amounts = {name: int(resource.limits[name] * COMPONENTS[name]["unit_factor"]) for name in known}
+            self.alter(resource.backend_id, limits=amounts)
+        origins = dict.fromkeys(made, Origin.MADE)
+        ledger.write(self.site.state_dir, self.backend.cluster, self.site.offering, origins, is_seen=True)
+        return uuids
+
     def fill(self) -> None:
-        """The cluster as it is when every resource of the scenario is in step."""
-        store = self.waldur.store
-        accounts: dict[str, Account] = dict(self.cluster.accounts)
-        members: set[Association] = set()
+        """The cluster as it is when every resource of the scenario is in step, but for limits and whose they are."""
+        resources = list(self.waldur.store.resources)
+        self._stand(resources)
+        for resource in resources:
+            self.change(resource.uuid, last_sync=datetime.now(UTC))
+
+    def _stand(self, resources: Iterable[Resource]) -> dict[str, Account]:
+        """Put the accounts and members of resources on the cluster. Return the accounts, with those above them."""
+        store, accounts, members = self.waldur.store, dict[str, Account](), set[Association]()
         names = {row.user_uuid: row.username for row in store.offering_users}
-        for resource in store.resources:
+        for resource in resources:
             project = store.projects[resource.project_uuid]
             customer = store.customers[project.customer_uuid]
-            accounts |= {
-                f"c_{customer.slug}": Account(f"c_{customer.slug}", "root"),
-                f"p_{project.slug}": Account(f"p_{project.slug}", f"c_{customer.slug}"),
-            }
-            name = resource.backend_id.lower()
-            accounts[name] = Account(name, f"p_{project.slug}")
-            members |= {Association(name, names[g.user_uuid]) for g in store.active_grants(project.uuid)}
-            self.change(resource.uuid, last_sync=datetime.now(UTC))
-        homes = {member.user: member.account for member in sorted(members, key=lambda m: m.account)}
+            top, above, name = f"c_{customer.slug}", f"p_{project.slug}", resource.backend_id.lower()
+            accounts |= {top: Account(top, "root"), above: Account(above, top), name: Account(name, above)}
+            team = {names[grant.user_uuid] for grant in store.active_grants(project.uuid)}
+            team |= {each.username.lower() for each in store.accounts if each.project_uuid == project.uuid}
+            members |= {Association(name, user) for user in team - {""}}
+        standing = self.cluster
+        homes = {
+            each.user: each.account for each in sorted(members, key=lambda each: each.account, reverse=True)
+        }
         self.backend.state = replace(
-            self.cluster, accounts=accounts, associations=frozenset(members), default_accounts=homes
+            standing,
+            accounts={**accounts, **standing.accounts},
+            associations=standing.associations | members,
+            default_accounts={**homes, **standing.default_accounts},
         )
+        return accounts
 
     def converge(self) -> None:
         """Passes until nothing is left to do."""

@@ -251,7 +251,8 @@ def test_what_another_head_node_has_made_is_ours(world: World, tmp_path: Path) -
     other = replace(here, state_dir=tmp_path / "other")
     world.site = other
     world.converge()
-    resource = world.allocate("two")
+    (resource,) = world.place("two")
+    world.processed(done=1)
     world.site = here
     world.waldur.orders.place_update(resource, {"cpu": 100})
     assert passes.process_orders(world.site).counted() == {"done": 1}
@@ -266,7 +267,8 @@ def test_two_offerings_with_the_same_prefix_do_not_take_each_others_accounts(
     first = world.site
     second = replace(first, offering=replace(first.offering, uuid="f" * 32, name="Second"))
     ledger.write(first.state_dir, "memory", second.offering, {}, is_seen=True)
-    resource = world.allocate("one")
+    (resource,) = world.place("one")
+    world.processed(done=1)
     world.converge()
     assert origins(world)["a_one"] is Origin.MADE
     found = ledger.read(first.state_dir, "memory", second.offering.uuid)
@@ -295,7 +297,8 @@ def test_where_nothing_can_be_written_accounts_are_made_and_found_again(world: W
     world.allocate("zero")
     world.converge()
     block(world.site.state_dir)
-    world.allocate("one")
+    world.place("one")
+    world.processed(done=1)
     unblock(world.site.state_dir)
     world.converge()
     assert origins(world)["a_one"] is Origin.FOUND

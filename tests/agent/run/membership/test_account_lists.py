@@ -71,7 +71,8 @@ def test_a_listing_that_lacks_in_the_first_pass_of_all_removes_no_member(world: 
 
 def test_a_server_without_service_accounts_does_without_them_after_an_hour(world: World) -> None:
     world.waldur.inject(Fault(path="list_(project_service|course)_accounts", status=404, times=None))
-    world.allocate("one")
+    world.place("one")
+    world.processed(done=1)
     world.converge()
     world.leave("ggran6")
     world.sync()
@@ -88,7 +89,8 @@ def test_a_server_without_service_accounts_does_without_them_after_an_hour(world
 @pytest.mark.parametrize("why", ["forgotten", "of another server"])
 def test_what_is_not_known_of_the_listings_starts_the_hour_again(world: World, why: str) -> None:
     world.waldur.inject(Fault(path="list_(project_service|course)_accounts", status=404, times=None))
-    world.allocate("one")
+    world.place("one")
+    world.processed(done=1)
     world.converge()
     an_hour_later(world)
     offering = world.site.offering.uuid

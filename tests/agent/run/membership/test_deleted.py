@@ -30,7 +30,8 @@ def test_who_is_deleted_in_waldur_and_in_the_team_joins_nothing_and_hinders_no_o
         assert (report.error, report.failed, report.held) == (None, False, ()), report.as_json()
         assert "newcomer" in world.members("a_one")
         assert {leaving, "nina"}.isdisjoint(world.members("a_one")), scope
-    world.allocate("two")
+    world.place("two")
+    world.processed(done=1)
     assert "nina" not in world.members("a_two")
     world.converge()
     assert (steps_of(world), state_of_login(world, "nina")) == ([], S.DELETED)

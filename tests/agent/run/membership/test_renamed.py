@@ -83,7 +83,8 @@ def test_an_order_adds_people_under_the_names_that_they_have(world: World) -> No
     before = world.members("a_one")
     rename(world, MANY)
     world.sync()
-    world.allocate("four")
+    world.place("four")
+    world.processed(done=1)
     assert world.members("a_four") == before
     (plan,) = world.sync().held
     assert len(plan.actions) == 4 * 2 * MANY

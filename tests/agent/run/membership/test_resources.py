@@ -286,7 +286,8 @@ class TestLostNames:
     def test_not_when_two_resources_would_get_the_same_one(self, world: World) -> None:
         options = {"account_name_generation_policy": "project_slug"}
         world.waldur.site.change("offerings", world.waldur.seed.offering_uuid, plugin_options=options)
-        first, second = world.allocate("one"), world.allocate("two")
+        first, second = world.place("one", "two")
+        world.processed(done=2)
         for resource in (first, second):
             world.change(resource, backend_id="")
         world.in_step()

@@ -156,8 +156,8 @@ def test_teams_that_the_listing_does_not_have_whole_are_asked_for_once(
 def test_members_of_a_resource_of_its_own_are_asked_for_one_by_one(world: World) -> None:
     options = {"enable_resource_projects": True}
     world.waldur.site.change("offerings", world.waldur.seed.offering_uuid, plugin_options=options)
-    for number in range(2):
-        world.allocate(f"one{number}")
+    world.place("one0", "one1")
+    world.processed(done=2)
     world.converge()
     world.in_step()
     asked = world.waldur.request_counts()
