@@ -114,6 +114,9 @@ class RabbitMq:
             raise RealPartError(f"rabbitmq does not write down its queues: {done.stdout} {done.stderr}")
         self._signal(signal.SIGKILL)
         self._stop()
+        # Its threads end one after the other; until then its ports accept, as those of the next start would.
+        ports = (self.ports["amqp"], self.ports["management"])
+        processes.wait_until("the end of rabbitmq", lambda: not any(map(processes.accepts, ports)))
 
     def freeze(self) -> None:
         """Suspend it (SIGSTOP): connections stay open and are silent."""
