@@ -287,8 +287,9 @@ FAILED_RESOURCES = Hints("failed_resources", bool, "resources whose report faile
 HISTORY_MONTHS = Hints("history_months", dict[str, Any], "which months were loaded", 90 * DAY)
 # By cluster: seconds of a kind of command, and of a unit of its work. What made it slow may be over the next day.
 COMMAND_COSTS = Hints("command_costs", float, "what the cluster's commands cost", DAY)
-# By what keeps trees: the last column by which the tree of a cluster was read in the quick way.
-TREE_COLUMNS = Hints("tree_columns", str, "how trees are read")  # cluster
+# By what keeps trees: the last column by which the tree of a cluster was read in the quick way, or that there is none,
+# which an upgrade may change and no refusal tells.
+TREE_COLUMNS = Hints("tree_columns", str, "how trees are read", DAY)  # cluster
 
 HINTS: tuple[Hints[Any], ...] = (
     PASSES, PASS_COUNTS, SKIPPED, DRIFTS, REPORTED_SERVICES, SEEN_OFFERINGS, REPORTED_MEMBERS, HOMES,

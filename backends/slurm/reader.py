@@ -27,6 +27,8 @@ log = logging.getLogger(__name__)
 
 # What a release says of columns that it does not have: `lft` and `rgt` end with 23.02, `lineage` begins with 23.11.
 UNKNOWN_FIELD = "Unknown field"
+# Remembered in place of the last column where there is neither (slurm-emulator).
+BY_PARENTS = "parentname"
 # Of so many users or accounts at most one command asks by name: each name costs, and a command has room for so many.
 NAMED_AT_MOST = 500
 # In a line of the log.
@@ -58,8 +60,6 @@ class Reader:
         # The name under which it was last seen, empty if never.
         self.seen_cluster = seen_cluster
         self._tree_columns = tree_columns
-        # Whether this cluster's programs list default associations alone.
-        self._lists_defaults = True
         # How many accounts and associations it had when it was last seen.
         self.seen_rows = 0
 
@@ -86,9 +86,16 @@ class Reader:
         return self._tree_columns.read().get(self._settings.cluster_name, parse.PLACED_COLUMNS[-1])
 
     @cached_property
+    def _lists_defaults(self) -> bool:
+        """Whether this cluster's programs list default associations alone: slurm-emulator does not."""
+        return self._known_column != BY_PARENTS
+
+    @cached_property
     def _places(self) -> list[tuple[str, ...]]:
-        """What this cluster's programs may show in place of parents, first what they showed last."""
-        ways = (parse.PLACED_COLUMNS, parse.LINEAGE_COLUMNS)
+        """What this cluster's programs may show in place of parents, first what they showed last; nothing where they
+        refused all lately.
+        """
+        ways = (parse.PLACED_COLUMNS, parse.LINEAGE_COLUMNS) if self._known_column != BY_PARENTS else ()
         return sorted(ways, key=lambda columns: columns[-1] != self._known_column)
 
     def observe(self, scope: Scope = Scope()) -> Snapshot:
@@ -246,12 +253,17 @@ class Reader:
                 if UNKNOWN_FIELD not in error.stderr:
                     raise
                 del self._places[0]
+                if not self._places:
+                    self._remember(BY_PARENTS)
             else:
-                if columns[-1] != self._known_column:
-                    self._known_column = columns[-1]
-                    self._tree_columns.write({self._settings.cluster_name: self._known_column})
+                self._remember(columns[-1])
                 return tree
         return None
+
+    def _remember(self, column: str) -> None:
+        if column != self._known_column:
+            self._known_column = column
+            self._tree_columns.write({self._settings.cluster_name: column})
 
     def _associations(
         self, parser: Callable[[Iterable[str]], Read], columns: Sequence[str], *options: str

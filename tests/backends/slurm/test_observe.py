@@ -312,20 +312,35 @@ c1|a||||cpu=60||normal|||||/a/
 c1|a|ann||||||||||/a/0-ann/
 """
 RELEASES = {
-    "23.11 and later": (Rule("lineage", stdout=LINEAGES), {TREE: 1, TREE_BY_LINEAGE: 2}),
-    "slurm-emulator": (NO_LINEAGES, {TREE: 1, TREE_BY_LINEAGE: 1, TREE_BY_PARENTS: 2}),
+    "23.11 and later": (Rule("lineage", stdout=LINEAGES), {TREE: 1, TREE_BY_LINEAGE: 3, DEFAULTS: 3}),
+    "slurm-emulator": (
+        NO_LINEAGES,
+        {TREE: 1, TREE_BY_LINEAGE: 1, TREE_BY_PARENTS: 3, DEFAULTS: 2, USERS_ALL: 1},
+    ),
 }
 
 
 @pytest.mark.parametrize("release", RELEASES)
 def test_a_release_without_places_is_asked_for_what_it_has_from_then_on(node: HeadNode, release: str) -> None:
-    answer, trees = RELEASES[release]
+    answer, expected = RELEASES[release]
     whole = node.backend().observe()
     node.rules(NO_PLACES, answer)
     node.forget_calls()
-    backend = node.backend()
-    assert backend.observe() == backend.observe() == whole
-    assert Counter(read for read in reads(node) if f"format={COLUMNS}" in read) == trees
+    context = BackendContext("0" * 32, node.folder / "state")
+    backend, of_next_process = node.backend(context=context), node.backend(context=context)
+    assert backend.observe() == backend.observe() == of_next_process.observe() == whole
+    asked = (DEFAULTS, USERS_ALL)
+    assert Counter(read for read in reads(node) if f"format={COLUMNS}" in read or read in asked) == expected
+
+
+def test_a_tree_that_does_not_fit_together_is_looked_at_again_by_the_next_process(node: HeadNode) -> None:
+    """`slurmdbd -R` may have repaired it."""
+    node.rules(Rule("lft", stdout="c1|root||||||normal|||||1|2\nc1|a||||||normal|||||3|4\n"))
+    context = BackendContext("0" * 32, node.folder / "state")
+    for _ in range(2):
+        node.backend(context=context).observe()
+    trees = Counter(read for read in reads(node) if f"format={COLUMNS}" in read)
+    assert trees == {TREE: 2, TREE_BY_PARENTS: 2}
 
 
 def test_what_a_tree_was_read_by_is_tried_first_and_forgotten_where_it_is_refused(node: HeadNode) -> None:
