@@ -24,14 +24,18 @@ from simulator.world.agent_records import ApiKey
 from simulator.world.seed import Scenario
 from tests.agent.run.gate.floods import HOW, WorldOf, reconciled, world_of
 from tests.agent.run.periodic.periodic_world import PeriodicWorld
+from tests.scale import FULL
 from tests.world import World, approve, approve_all
 
 __all__ = ["world_of"]
 
 pytestmark = [pytest.mark.safety, pytest.mark.floods]
 
-# A little more than the budgets of an hour, which are 50.
-MANY, FEW = 56, 5
+# The default of an hour in a full run.
+HOUR = 50 if FULL else 10
+SMALLER = (Cost.ACCOUNTS_DOWNSCALED, Cost.SHARES_LOWERED, Cost.USAGE_RESET, Cost.KEYS_ENDED)
+POLICY: dict[str, Any] = {} if FULL else {"budgets": {cost.value: {"hour": HOUR} for cost in SMALLER}}
+MANY, FEW = HOUR + 6, 5
 QOS = {"qos_paused": "stop", "qos_downscaled": "slow", "qos_default": "normal"}
 ENFORCED = {"qos_enforcement_enabled": True, "enforce_offering_qos": True}
 
@@ -55,14 +59,14 @@ def downscale(world: World, count: int = MANY, *, downscaled: bool = True) -> No
 
 @HOW
 def test_many_accounts_that_would_be_downscaled_wait_and_a_few_do_not(world_of: WorldOf, how: str) -> None:
-    world = world_of(MANY, 1, backend=QOS)
+    world = world_of(MANY, 1, backend=QOS, policy=POLICY)
     downscale(world, FEW)
     assert world.sync().held == ()
     assert slow(world) == FEW
     hour_passes(world)
     downscale(world)
     reports = reconciled(world, how)
-    first = 0 if how == "in one pass" else BUDGETS[Cost.ACCOUNTS_DOWNSCALED].hour
+    first = 0 if how == "in one pass" else HOUR
     assert slow(world) == FEW + first
     assert "would be downscaled" in reports[-1].held[0].reason
     (plan,) = world.sync().held
@@ -73,7 +77,8 @@ def test_many_accounts_that_would_be_downscaled_wait_and_a_few_do_not(world_of: 
 
 
 def test_from_a_pause_to_being_downscaled_nothing_is_lost(world_of: WorldOf) -> None:
-    world = world_of(MANY, 1, backend=QOS, policy={"budgets": {"accounts_blocked": {"hour": MANY}}})
+    freely = {"budgets": {**POLICY.get("budgets", {}), "accounts_blocked": {"hour": MANY}}}
+    world = world_of(MANY, 1, backend=QOS, policy=freely)
     for uuid in world.waldur.seed.resource_uuids:
         world.change(uuid, paused=True)
     assert world.sync().held == ()
@@ -87,7 +92,7 @@ def test_a_switch_to_this_agent_changes_and_holds_nothing_of_accounts_that_are_d
     world_of: WorldOf,
 ) -> None:
     """Another agent has set the QoS of all of them."""
-    world = world_of(MANY, 1, backend=QOS)
+    world = world_of(MANY, 1, backend=QOS, policy=POLICY)
     downscale(world)
     accounts = {
         name: replace(a, qos=frozenset({"slow"}), default_qos="slow") if name.startswith("a_") else a
@@ -148,7 +153,7 @@ class ManyAccounts(PeriodicWorld):
     """The world of periodic limits with a resource and an account for each project."""
 
     def __init__(self, waldur: SimulatedWaldur, folder: Path) -> None:
-        super().__init__(waldur, folder)
+        super().__init__(waldur, folder, **POLICY)
         self.named = {uuid: f"a_{number}" for number, uuid in enumerate(waldur.seed.resource_uuids)}
         for uuid, name in self.named.items():
             waldur.site.change("resources", uuid, backend_id=name)
@@ -191,9 +196,8 @@ def test_many_shares_that_would_be_lowered_wait_and_a_few_do_not(periodic: ManyA
     periodic.send({"fairshare": 7}, FEW)
     assert (periodic.shares().count(7), periodic.reasons()) == (FEW, [])
     periodic.send({"fairshare": 7})
-    limit = BUDGETS[Cost.SHARES_LOWERED].hour
-    assert (periodic.shares().count(7), periodic.shares().count(100)) == (limit, MANY - limit)
-    assert len(periodic.reasons()) == MANY - limit
+    assert (periodic.shares().count(7), periodic.shares().count(100)) == (HOUR, MANY - HOUR)
+    assert len(periodic.reasons()) == MANY - HOUR
     assert "the share of 1 account would be lowered" in periodic.reasons()[0]
 
 
@@ -206,7 +210,7 @@ def test_shares_that_grow_wait_for_no_approval(periodic: ManyAccounts) -> None:
 
 def test_a_share_of_its_own_instead_of_that_of_the_account_above_may_be_less(periodic: ManyAccounts) -> None:
     periodic.send({"fairshare": 1})
-    assert periodic.shares().count(1) == BUDGETS[Cost.SHARES_LOWERED].hour
+    assert periodic.shares().count(1) == HOUR
 
 
 def test_many_resets_that_no_period_explains_wait_and_the_next_period_resets_all(
@@ -216,15 +220,14 @@ def test_many_resets_that_no_period_explains_wait_and_the_next_period_resets_all
     periodic.send(reset, FEW)
     assert (periodic.resets(), periodic.reasons()) == (FEW, [])
     periodic.send(reset)
-    limit = BUDGETS[Cost.USAGE_RESET].hour
-    assert periodic.resets() == limit
-    assert len(periodic.reasons()) == MANY - limit
+    assert periodic.resets() == HOUR
+    assert len(periodic.reasons()) == MANY - HOUR
     assert "the counted usage of 1 account would be forgotten" in periodic.reasons()[0]
-    periodic.send(reset, limit, timestamp="2026-02-01T00:10:02")
-    assert periodic.resets() == 2 * limit, "what is due in each period is no flood"
+    periodic.send(reset, HOUR, timestamp="2026-02-01T00:10:02")
+    assert periodic.resets() == 2 * HOUR, "what is due in each period is no flood"
     before = len(spent(periodic))
-    periodic.send(reset, limit, timestamp="2026-02-02T00:10:02")
-    assert (periodic.resets(), len(spent(periodic))) == (2 * limit, before)
+    periodic.send(reset, HOUR, timestamp="2026-02-02T00:10:02")
+    assert (periodic.resets(), len(spent(periodic))) == (2 * HOUR, before)
 
 
 def spent(world: PeriodicWorld) -> frozenset[Charge]:
@@ -238,7 +241,7 @@ class KeyWorld:
     """One resource with many keys, in Waldur and on the cluster."""
 
     def __init__(self, waldur: SimulatedWaldur, folder: Path) -> None:
-        world = World(waldur, folder, order_processing_backend="slurm")
+        world = World(waldur, folder, order_processing_backend="slurm", policy=POLICY)
         world.fill()
         self.backend = KeyMemoryBackend()
         self.backend.state = world.cluster
@@ -287,7 +290,7 @@ def test_many_keys_that_would_be_worth_nothing_wait_and_a_few_do_not(
     if how == "by events":
         answered = [api_keys.answer(keys.site, uuid) for uuid in asked]
         assert "is held as plan" in answered[-1]
-    limit = BUDGETS[Cost.KEYS_ENDED].hour if how == "by events" else 0
+    limit = HOUR if how == "by events" else 0
     passes.process_orders(keys.site)
     assert keys.usable() == min(MANY - FEW, MANY - limit)
     assert sum(bool(key.pending_action) for key in keys.waldur.store.api_keys) == MANY - limit
@@ -307,7 +310,7 @@ def test_many_keys_that_are_made_or_resumed_wait_for_no_approval(keys: KeyWorld)
 def test_orders_that_would_forget_what_the_qos_of_many_accounts_have_counted_wait(world_of: WorldOf) -> None:
     """The accounts and their QoS stand, as after a deletion that was taken back; both come back with limits at zero."""
     own = {"enabled": True, "skip_qos_swap": True, "apply_limits_to_qos": True}
-    world = world_of(1, 1, backend={"qos_management": own})
+    world = world_of(1, 1, backend={"qos_management": own}, policy=POLICY)
     waldur, state = world.waldur, world.cluster
     (project,) = waldur.seed.project_uuids
     parent = next(name for name in state.accounts if name.startswith("p_"))
