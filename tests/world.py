@@ -31,7 +31,9 @@ from simulator.world.records import Resource
 from tests.one_mode import planned_members
 
 # Keys of an offering that change nothing of what a create order leaves.
-PLAIN = frozenset({"policy", "limits_source", "preserve_unmanaged_backend_users"})
+PLAIN = frozenset(
+    {"policy", "limits_source", "preserve_unmanaged_backend_users", "username_management_backend"}
+)
 
 
 def client_of(

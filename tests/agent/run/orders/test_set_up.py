@@ -44,18 +44,18 @@ def left(folder: Path, make: Callable[..., Any], options: dict[str, Any]) -> dic
         return {**cluster, "Waldur": told, "orders": orders, "ledger": (known, listed), "next pass": changes}
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        {},
-        {
-            "limits_source": "waldur",
-            "preserve_unmanaged_backend_users": True,
-            "policy": {"mode": "upsert-only"},
-        },
-    ],
-    ids=["plain", "with a policy"],
-)
+OPTIONS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "with a policy": {
+        "limits_source": "waldur",
+        "preserve_unmanaged_backend_users": True,
+        "policy": {"mode": "upsert-only"},
+    },
+    "with names": {"username_management_backend": "template"},
+}
+
+
+@pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
 def test_an_allocation_without_a_pass_is_as_an_order_leaves_it(
     tmp_path: Path, options: dict[str, Any]
 ) -> None:
