@@ -4,8 +4,10 @@
 from __future__ import annotations
 
 import logging
+import shutil
 import tomllib
 from collections.abc import Callable, Iterator
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 
@@ -17,7 +19,7 @@ from rig.emulator import emulated_cluster
 from rig.parts import require
 from simulator.server.waldur import SimulatedWaldur
 from simulator.world.seed import Scenario
-from tests.agent.cli.operator_site import REPOSITORY, Ended, OperatorSite
+from tests.agent.cli.operator_site import REPOSITORY, Ended, OperatorSite, run_program
 from tests.agent.cli.usage.browser import Browser
 
 Command = Callable[..., Ended]
@@ -82,6 +84,32 @@ def _forget_help_options() -> None:
 @pytest.fixture
 def waiting(site: OperatorSite, command: Command) -> tuple[str, str]:
     """A configuration under which two terminations wait, and the id of their plan."""
+    return two_terminations_wait(site, command)
+
+
+@pytest.fixture(scope="session")
+def held_once(
+    tmp_path_factory: pytest.TempPathFactory, quick_emulator: Path
+) -> tuple[OperatorSite, str, str]:
+    """The same, once for all tests of a process, in a folder to copy; its Waldur is gone."""
+    folder = tmp_path_factory.mktemp("held")
+    _, environment = emulated_cluster(folder)
+    with SimulatedWaldur(scenario=Scenario(members_per_project=2)) as waldur:
+        site = OperatorSite(waldur, folder, environment, quick_emulator)
+        return site, *two_terminations_wait(site, partial(run_program, env=environment))
+
+
+@pytest.fixture
+def held(held_once: tuple[OperatorSite, str, str], tmp_path: Path) -> tuple[str, str]:
+    """What `waiting` is, for what asks neither Waldur nor the cluster."""
+    site, config, plan = held_once
+    shutil.copytree(site.folder, tmp_path, dirs_exist_ok=True)
+    copied = tmp_path / Path(config).name
+    copied.write_text(copied.read_text().replace(str(site.folder), str(tmp_path)))
+    return str(copied), plan
+
+
+def two_terminations_wait(site: OperatorSite, command: Command) -> tuple[str, str]:
     run = ("run", "order_process", "--once")
     for name in ("one", "two"):
         site.place(name)

@@ -54,10 +54,8 @@ def test_an_approval_can_be_taken_back(command: Command, waiting: tuple[str, str
     assert (again.code, again.err) == (1, f"error: plan {plan} is not approved\n")
 
 
-def test_no_approval_is_taken_back_by_the_beginning_of_two(
-    command: Command, waiting: tuple[str, str]
-) -> None:
-    config, plan = waiting
+def test_no_approval_is_taken_back_by_the_beginning_of_two(command: Command, held: tuple[str, str]) -> None:
+    config, plan = held
     command("approve", plan, "-c", config)
     other = f"{plan[:6]}{'1' if plan[6] == '0' else '0'}{plan[7:]}"
     state = Path(config).parent / "state"
@@ -83,9 +81,9 @@ def test_no_approval_is_taken_back_by_the_beginning_of_two(
     ],
 )
 def test_what_cannot_be_approved(
-    command: Command, waiting: tuple[str, str], words: tuple[str, ...], code: int, sentence: str
+    command: Command, held: tuple[str, str], words: tuple[str, ...], code: int, sentence: str
 ) -> None:
-    said = command("approve", *words, "-c", waiting[0])
+    said = command("approve", *words, "-c", held[0])
     assert said.code == code
     assert sentence in said.err
 

@@ -19,15 +19,26 @@ AWAY = "redis://127.0.0.1:1/0"
 
 
 @pytest.fixture
-def site_settings(waiting: tuple[str, str], monkeypatch: pytest.MonkeyPatch) -> Settings:
-    monkeypatch.setenv("WALDUR_SITE_AGENT_BROKER_URL", AWAY)
-    settings, _ = configuration.usable(Path(waiting[0]), os.environ, with_logins=False)
-    logins = [login("ann", Role.OPERATOR), login("vic", Role.VIEWER)]
-    passwords.write(settings.state_dir / passwords.NAME, {each.name: each for each in logins})
-    return settings
+def site_settings(held: tuple[str, str], monkeypatch: pytest.MonkeyPatch) -> Settings:
+    return with_logins(held[0], monkeypatch)
 
 
 @pytest.fixture
 def console(site_settings: Settings) -> Iterator[Running]:
     with serving(site_settings) as running:
         yield running
+
+
+@pytest.fixture
+def console_beside_waldur(waiting: tuple[str, str], monkeypatch: pytest.MonkeyPatch) -> Iterator[Running]:
+    """A console of a site with its Waldur and its cluster, for passes."""
+    with serving(with_logins(waiting[0], monkeypatch)) as running:
+        yield running
+
+
+def with_logins(config: str, monkeypatch: pytest.MonkeyPatch) -> Settings:
+    monkeypatch.setenv("WALDUR_SITE_AGENT_BROKER_URL", AWAY)
+    settings, _ = configuration.usable(Path(config), os.environ, with_logins=False)
+    logins = [login("ann", Role.OPERATOR), login("vic", Role.VIEWER)]
+    passwords.write(settings.state_dir / passwords.NAME, {each.name: each for each in logins})
+    return settings

@@ -76,8 +76,10 @@ def test_a_plan_that_changed_and_one_that_is_approved_are_refused(console: Runni
 
 @pytest.mark.real_part
 def test_a_plan_is_approved_in_a_browser_and_carried_out(
-    console: Running, command: Command, browser: Browser
+    console_beside_waldur: Running, command: Command, browser: Browser
 ) -> None:
+    console = console_beside_waldur
+
     def shows(*texts: str) -> None:
         def is_there() -> bool:
             seen = browser.evaluate("document.body ? document.body.innerText : ''")
@@ -137,19 +139,19 @@ def test_the_password_file_is_for_its_owner_and_has_no_password(tmp_path: Path) 
 
 @pytest.mark.parametrize("listen", ["0.0.0.0:9466", "10.0.0.5", "head1.example.org:9466", "[::]:9466"])
 def test_without_tls_or_a_proxy_it_listens_on_loopback_only(
-    listen: str, waiting: tuple[str, str], command: Command
+    listen: str, held: tuple[str, str], command: Command
 ) -> None:
-    said = command("console", "--listen", listen, "-c", waiting[0])
+    said = command("console", "--listen", listen, "-c", held[0])
     assert said.code == 2
     assert "is not loopback" in said.err and "console.certificate" in said.err
 
 
-def test_nobody_can_log_in_before_a_password_is_set(waiting: tuple[str, str], command: Command) -> None:
+def test_nobody_can_log_in_before_a_password_is_set(held: tuple[str, str], command: Command) -> None:
     # A slip in its settings is said, too.
-    Path(waiting[0]).write_text(
-        f"{Path(waiting[0]).read_text()}console: {{certificate_key: /etc/waldur/console.key}}\n"
+    Path(held[0]).write_text(
+        f"{Path(held[0]).read_text()}console: {{certificate_key: /etc/waldur/console.key}}\n"
     )
-    said = command("console", "-c", waiting[0])
+    said = command("console", "-c", held[0])
     sentence = "nobody can log in: `console passwd NAME --role operator` sets a password first"
     slip = "warning: console.certificate: is missing: without it there is no TLS; until then the console is as if"
     assert said.code == 1 and said.err.startswith(slip) and said.err.endswith(f"error: {sentence}\n")

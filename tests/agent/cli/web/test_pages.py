@@ -19,11 +19,11 @@ from tests.agent.cli.web.running import Running, xsrf
 
 
 @pytest.fixture
-def seen(console: Running, site: OperatorSite, command: Command) -> Running:
+def seen(console_beside_waldur: Running, site: OperatorSite, command: Command) -> Running:
     """The same after a pass over members."""
     config = site.configure(membership_sync_backend="slurm")
     assert command("run", "membership_sync", "--once", "-c", config).code == 0
-    return console
+    return console_beside_waldur
 
 
 def test_an_allocation_and_a_person_as_a_pass_saw_them(seen: Running) -> None:
