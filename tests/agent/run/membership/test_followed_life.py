@@ -52,6 +52,27 @@ def test_from_the_first_pass_to_the_last(world: World, looker: Looker) -> None:
     assert [o.action.verb for o in world.sync().outcomes] == []
 
 
+def test_an_idle_pass_asks_the_directory_for_the_same_however_many_allocations_there_are(
+    world: World, slapd: Slapd
+) -> None:
+    """Four for people (names and numbers, logins, and groups in the way of bob and of those without numbers), at the
+    beginning and again for the groups of projects, which are five; two for the groups of accounts.
+    """
+
+    def asked() -> tuple[int, ...]:
+        return tuple(map(slapd.operations, (" SRCH base=", " method=128")))
+
+    counts = []
+    for names in (["one"], ["two", "three"]):
+        world.allocate_all(*names)
+        for _ in range(2):
+            world.sync()
+        before = asked()
+        world.in_step()
+        counts.append([now - then for now, then in zip(asked(), before, strict=True)])
+    assert counts == [[15, 4]] * 2, "searches and connections"
+
+
 def begins(world: World, looker: Looker, login: str) -> None:
     """Ann gets what Waldur has; whose entry does not agree, bob, gets no rights by a group, and keeps the account."""
     report = world.sync()
