@@ -86,7 +86,7 @@ def test_the_hour_without_removals_is_said_by_run_and_status(
     """A server of 2024 has no lists of service accounts, which is believed when two answers say so."""
     monkeypatch.setenv("WALDUR_SITE_AGENT_BROKER_URL", "redis://127.0.0.1:1/0")
     with SimulatedWaldur("2024") as waldur:
-        old = OperatorSite(waldur, tmp_path / "old", site.environment)
+        old = OperatorSite(waldur, tmp_path / "old", site.environment, site.commands)
         old.folder.mkdir()
         old.place()
         file = old.configure(membership_sync_backend="slurm")

@@ -93,28 +93,27 @@ def console(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     journal.note(settings.state_dir, offering, "the first line", by="ann")
     (folder_of_journal,) = settings.state_dir.glob("journal")
     began = datetime.now(UTC) - timedelta(days=9)
-    for file in range(3):
-        lines = (
-            json.dumps(
-                {
-                    "time": (began + timedelta(seconds=number)).isoformat(),
-                    "offering": offering.uuid,
-                    "offering_name": offering.name,
-                    "mode": "membership_sync",
-                    "cause": f"resource {uuid('a', number % ALLOCATIONS)}, Allocation",
-                    "outcome": "done",
-                    "error": None,
-                    "ids": {"account": f"a_alloc_{number % ALLOCATIONS}", "user": username(number)},
-                    "action": {
-                        "action": "AddMember",
-                        "text": f"add member {username(number)} to a_alloc_{number}",
-                    },
-                    "commands": ["sacctmgr -i add user"],
-                }
-            )
-            for number in range(LINES)
+    lines = [
+        json.dumps(
+            {
+                "time": (began + timedelta(seconds=number)).isoformat(),
+                "offering": offering.uuid,
+                "offering_name": offering.name,
+                "mode": "membership_sync",
+                "cause": f"resource {uuid('a', number % ALLOCATIONS)}, Allocation",
+                "outcome": "done",
+                "error": None,
+                "ids": {"account": f"a_alloc_{number % ALLOCATIONS}", "user": username(number)},
+                "action": {
+                    "action": "AddMember",
+                    "text": f"add member {username(number)} to a_alloc_{number}",
+                },
+                "commands": ["sacctmgr -i add user"],
+            }
         )
-        name = f"journal.{file}.jsonl" if file else "journal.jsonl"
+        for number in range(LINES)
+    ]
+    for name in ("journal.jsonl", "journal.1.jsonl", "journal.2.jsonl"):
         (folder_of_journal / name).write_text("\n".join(lines) + "\n")
     passwords.write(settings.state_dir / passwords.NAME, {"ann": login("ann", Role.OPERATOR)})
     with serving(settings) as running:
