@@ -77,11 +77,12 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "requirements-site.lock",
     ):
         shutil.copy(REPOSITORY / file, source)
+    uv = Path(sys.executable).with_name("uv")
     shell(
-        sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "-w", folder, source
+        *(uv, "build", "-q", "--wheel", "--offline", "--no-build-isolation"),
+        *("--python", sys.executable, "-o", folder, source),
     )
     (wheel,) = folder.glob("*.whl")
-    uv = Path(sys.executable).with_name("uv")
     shell(uv, "venv", "-q", "--python", sys.executable, folder / "venv")
     python = folder / "venv" / "bin" / "python"
     shell(uv, "pip", "install", "-q", "--offline", "--no-deps", "--python", python, wheel)
