@@ -133,8 +133,10 @@ class EventKillsRun:
         )
 
     def _processes(self) -> tuple[CeleryProcess, CeleryProcess, BridgeProcess]:
-        folder = self._setup.folder
-        config = configuration(self._waldur, folder, membership_sync_backend="slurm", **self._setup.offering)
+        folder, keys = self._setup.folder, self._setup.offering
+        # In a minute more people leave than at a site in an hour, each out of two accounts: none of that shall wait.
+        rules = {"max_removed_members": 2 * self._rounds, "max_removed_percent": 100}
+        config = configuration(self._waldur, folder, membership_sync_backend="slurm", policy=rules, **keys)
         env = environment(
             config, self.redis.url, {"SLURM_CONF": self._setup.slurm.env["SLURM_CONF"], **SETTINGS}
         )
