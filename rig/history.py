@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC
-from decimal import ROUND_HALF_EVEN, Decimal
+from decimal import ROUND_HALF_UP, Decimal
 from pathlib import Path
 
 from agent.config.secret import Secret
@@ -88,7 +88,7 @@ class HistoryOnSlurm:
 def in_units(counted: Counts) -> dict[tuple[Month, str, str], Decimal]:
     found = {}
     for (month, account, name), count in counted.items():
-        amount = (count / (60 * UNITS[name])).quantize(CENT, ROUND_HALF_EVEN) if name in UNITS else None
+        amount = (count / (60 * UNITS[name])).quantize(CENT, ROUND_HALF_UP) if name in UNITS else None
         if amount:
             found[month, account, name] = amount
     return found

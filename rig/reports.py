@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
-from decimal import ROUND_HALF_EVEN, Decimal
+from decimal import ROUND_HALF_UP, Decimal
 from pathlib import Path
 
 from agent.config.model import Mode
@@ -99,5 +99,5 @@ class ReportsOnSlurm:
         return {
             (account, name): amount
             for (account, name), count in counted.items()
-            if name in UNITS and (amount := (count / (60 * UNITS[name])).quantize(CENT, ROUND_HALF_EVEN))
+            if name in UNITS and (amount := (count / (60 * UNITS[name])).quantize(CENT, ROUND_HALF_UP))
         }
