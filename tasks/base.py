@@ -7,7 +7,7 @@ import json
 import logging
 import random
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -95,7 +95,8 @@ class SiteTask(Task):
         options.setdefault("argsrepr", arguments.shown(args or ()))
         return super().apply_async(args, kwargs, **options)
 
-    def at_work(self, key: str, *, part: str = "", is_poll: bool = False) -> AbstractContextManager[bool]:
+    @contextmanager
+    def at_work(self, key: str, *, part: str = "", is_poll: bool = False) -> Iterator[bool]:
         """Be at work on a key for the body. Yields False where another task is, which then sends this one once more;
         not a poll, which that one makes unnecessary, unless it is about a part only. `part`: the key of such a one.
         """
@@ -106,7 +107,10 @@ class SiteTask(Task):
             "queue": delivery.get("routing_key"),
             "priority": delivery.get("priority"),
         }
-        return broker.queue().at_work(key, again, part=part, is_poll=is_poll)
+        with broker.queue().at_work(key, again, part=part, is_poll=is_poll) as is_ours:
+            if not is_ours:  # it ends here, and is no retry any more that another failure could be left to
+                broker.queue().end_retry(part or key, str(self.request.id))
+            yield is_ours
 
     def finish(self, report: PassReport, key: str = "") -> dict[str, int]:
         """Log the pass, and retry where something in it may work later; of several tasks about one key that fail only
