@@ -23,7 +23,7 @@ import beat_schedule as table
 from agent.config.model import Mode, Offering
 from agent.core.events import QueueUnavailable
 from agent.core.said import Said
-from agent.host import service_manager
+from agent.host import collector, service_manager
 from agent.host.heartbeat import Heartbeat, Part
 from agent.host.service_manager import ALIVE, READY
 from agent.observability import sentry
@@ -47,6 +47,7 @@ class SiteScheduler(Scheduler):
     _is_ready = False
 
     def setup_schedule(self) -> None:
+        collector.begin()
         self.merge_inplace(self.app.conf.beat_schedule)
         for position, entry in enumerate(self.schedule.values()):
             first_s = START_SPREAD_S * position / max(1, len(self.schedule))

@@ -49,7 +49,12 @@ def _check_worker(sender: str, instance: Any, **_: Any) -> None:
     for offering, mode in pairs:
         if (offering.path, mode) in wanted - stopped:
             _log_health(offering, mode)
-    collector.begin()  # all is imported, and the processes of the pool are not forked yet
+
+
+@signals.celeryd_after_setup.connect
+def _begin_to_collect(**_: Any) -> None:
+    """All is imported, and the processes of the pool are not forked yet. Also where the check above has failed."""
+    collector.begin()
 
 
 def _fatal(problems: Sequence[Problem], *, is_idle: bool, are_alone: bool) -> list[str]:

@@ -20,6 +20,7 @@ from agent.cli.commands.shared import (
 )
 from agent.cli.web.roles import Role
 from agent.config.secret import Secret
+from agent.host import collector
 from agent.host import unit_files as units
 from simulator.world.ages import Age
 
@@ -276,6 +277,7 @@ def console(context: click.Context, config_file: Path | None, listen: str) -> in
     # Imported here, as the bodies of all commands.
     from agent.cli.web import console as body
 
+    collector.begin()  # as LazyCommand does
     return body.command(config_file, listen)
 
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import shutil
 import tomllib
@@ -135,6 +136,7 @@ def script(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) 
         capsys.readouterr()
         with pytest.raises(SystemExit) as ended:
             getattr(import_module(module), function)()
+        gc.enable()  # a script has it rest to its end
         said = capsys.readouterr()
         return Ended(int(str(ended.value.code)), said.out, said.err)
 

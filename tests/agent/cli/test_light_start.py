@@ -26,15 +26,16 @@ print(*sorted(sys.modules))
 sys.exit(code)
 """
 
-# A program with a command of its own.
+# Programs with a body of their own: a lazy command, and the console, which is none.
 COLLECTING = """
 import gc, sys, types
+from agent.cli.commands import services
 from agent.cli.commands.shared import LazyCommand
 from agent.cli.main import carry_out
 body = types.ModuleType("body")
-body.command = lambda: print(gc.isenabled(), gc.get_freeze_count() > 10_000)
-sys.modules["body"] = body
-carry_out([], LazyCommand("look", body="body"))
+body.command = lambda *_: print(gc.isenabled(), gc.get_freeze_count() > 10_000)
+sys.modules["body"] = sys.modules["agent.cli.web.console"] = body
+carry_out([], services.console if sys.argv[1:] else LazyCommand("look", body="body"))
 """
 
 
@@ -64,8 +65,9 @@ def test_what_needs_no_backend_loads_none(site: OperatorSite, words: tuple[str, 
     assert modules & HEAVY == set()
 
 
-def test_a_command_looks_for_garbage_in_what_it_makes_and_not_in_its_modules() -> None:
-    ended = run_program("-c", COLLECTING, program=sys.executable)
+@pytest.mark.parametrize("words", [(), ("console",)])
+def test_a_command_looks_for_garbage_in_what_it_makes_and_not_in_its_modules(words: tuple[str, ...]) -> None:
+    ended = run_program("-c", COLLECTING, *words, program=sys.executable)
     assert (ended.code, ended.out.split()) == (0, ["True", "True"]), ended.err
 
 
