@@ -108,6 +108,7 @@ class Reader:
         qos: dict[str, parse.Qos] = {}
         reread = scope.reread if scope.reread and self._is_askable(scope.reread) else None
         wanted = [*self._parts(scope, reread, qos), *self._asked(scope)]
+        self._lists_defaults  # noqa: B018  as remembered before the reads, one of which may come to know more
         with ThreadPoolExecutor(max_workers=max(1, len(wanted))) as pool:
             parts = list(pool.map(lambda read: read(), wanted))
         whole = joined(self.cluster, parts)

@@ -58,19 +58,19 @@ def test_a_server_that_does_not_start_is_reported_with_its_log() -> None:
         run_servers.shared("test-broken", lambda _: ["sh", "-c", "echo no luck >&2; exit 3"], lambda _: None)
 
 
-def test_what_all_processes_copy_is_made_once_and_anew_where_it_was_not_finished() -> None:
+def test_what_all_processes_copy_is_made_once_and_anew_where_it_was_not_finished(tmp_path: Path) -> None:
     def cut_off(folder: Path) -> None:
         (folder / "half").touch()
         raise SiteAgentError("no luck")
 
     with pytest.raises(SiteAgentError, match="no luck"):
-        run_servers.made("test-made", cut_off)
+        run_servers.made(f"made-{tmp_path.name}", cut_off)
     counts = []
 
     def make(folder: Path) -> None:
         counts.append(len(list(folder.iterdir())))
         (folder / "number").write_text(str(len(counts)))
 
-    folders = {run_servers.made("test-made", make) for _ in range(2)}
+    folders = {run_servers.made(f"made-{tmp_path.name}", make) for _ in range(2)}
     assert [(folder / "number").read_text() for folder in folders] == ["1"]
     assert counts == [0]
