@@ -36,7 +36,7 @@ def become(words: Sequence[str], interpreter_words: Sequence[str]) -> None:
     `words`: sys.argv; `interpreter_words`: sys.orig_argv. Returns when there is nothing to gain.
     """
     program = getattr(sys.modules["__main__"], "__file__", None)
-    if program != words[0] or program == __file__ or not is_worker(words[1:]):
+    if program != words[0] or not is_worker(words[1:]):
         return
     if not any(name in sys.modules for name in COMMANDS):
         return
