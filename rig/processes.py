@@ -115,6 +115,12 @@ def wait_until(
     )
 
 
+def coverage() -> dict[str, str]:
+    """Return the variable by which `make coverage` has a child count what it runs; empty elsewhere."""
+    name = "COVERAGE_PROCESS_CONFIG"
+    return {name: os.environ[name]} if name in os.environ else {}
+
+
 def start(
     argv: Sequence[str], *, log: Path, env: Mapping[str, str], keep_descendants: bool = False
 ) -> subprocess.Popen[bytes]:
@@ -130,7 +136,7 @@ def start(
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
-            env=dict(env),
+            env={**coverage(), **env},
             cwd=log.parent,
             start_new_session=True,
         )

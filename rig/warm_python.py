@@ -55,7 +55,7 @@ class WarmPython:
             str(log.parent),
             str(len(words)),
             *words,
-            *(f"{name}={value}" for name, value in env.items()),
+            *(f"{name}={value}" for name, value in {**processes.coverage(), **env}.items()),
         ]
         request = "\0".join(parts).encode("utf-8", "surrogateescape")
         server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
