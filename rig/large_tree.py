@@ -16,7 +16,7 @@ from itertools import count, islice
 from typing import Protocol
 
 from agent.core.account_names import fold
-from rig import job_rows
+from rig import job_rows, slurm_reset
 
 ROWS_PER_STATEMENT = 2000
 # `fairshare=parent` in the table.
@@ -30,11 +30,8 @@ OF_PLACES, OF_LINEAGES = frozenset({"lft", "rgt"}), frozenset({"id_parent", "lin
 Row = Mapping[str, str | int]
 
 
-class Cluster(job_rows.Cluster, Protocol):
-    """SQL and servers of a cluster."""
-
-    def restart(self) -> None:
-        """Start slurmdbd and slurmctld again."""
+class Cluster(job_rows.Cluster, slurm_reset.Cluster, Protocol):
+    """SQL, commands and servers of a cluster."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +99,7 @@ def add(cluster: Cluster, accounts: Iterable[Account], *, age_s: int = AGE_S) ->
         rows.extend(users)
         return inner + 1
 
-    is_placed = _is_placed(cluster)
+    is_placed = slurm_reset.is_placed(cluster)
     end = int(cluster.sql(f"SELECT rgt {root}")) if is_placed else 0
     root_id = int(cluster.sql(f"SELECT id_assoc {root}"))
     for top in children.get("root", ()):
@@ -127,22 +124,8 @@ def clear(cluster: Cluster) -> None:
     name = cluster.cluster
     usage = [f"{name}_assoc_usage_{period}_table" for period in ("hour", "day", "month")]
     emptied = [*usage, f"{name}_job_table", f"{name}_step_table", f"{name}_suspend_table", "txn_table"]
-    cluster.sql(
-        "".join(f"DELETE FROM {table};" for table in emptied)
-        + f"DELETE FROM {name}_assoc_table WHERE acct != 'root';"
-        "DELETE FROM acct_table WHERE name != 'root'; DELETE FROM user_table WHERE name != 'root';"
-    )
-    if _is_placed(cluster):
-        cluster.sql(
-            f"UPDATE {name}_assoc_table SET lft = 1, rgt = 4 WHERE user = '';"
-            f"UPDATE {name}_assoc_table SET lft = 2, rgt = 3 WHERE user = 'root';"
-        )
-    cluster.restart()
-
-
-def _is_placed(cluster: Cluster) -> bool:
-    """Return whether the rows of this release have places; they have lineages from 23.11 on."""
-    return not cluster.sql(f"SHOW COLUMNS FROM {cluster.cluster}_assoc_table LIKE 'lineage'")
+    cluster.sql("".join(f"DELETE FROM {table};" for table in emptied))
+    slurm_reset.put_back(cluster)
 
 
 def _insert(

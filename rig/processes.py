@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from agent.core.errors import SiteAgentError
@@ -48,6 +49,8 @@ def program(names: str) -> str:
     return found
 
 
+# As /proc/net/tcp has them.
+ESTABLISHED, SYN_RECV, CLOSE_WAIT = "01", "03", "08"
 SERVER_PORTS = range(15_000, 32_000)
 TEST_PROCESSES_AT_MOST = 16
 
@@ -85,6 +88,24 @@ def accepts(port: int) -> bool:
     with socket.socket() as probe:
         probe.settimeout(1)
         return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def connections(port: int) -> int:
+    """Return how many clients a server of this machine has on a TCP port, or has yet to hear that they have gone."""
+    lines = Path("/proc/net/tcp").read_text().splitlines()[1:]
+    found = (line.split()[1:4] for line in lines)
+    return sum(
+        local.endswith(f":{port:04X}") and state in {ESTABLISHED, SYN_RECV, CLOSE_WAIT}
+        for local, _, state in found
+    )
+
+
+def environments(program: str) -> Iterator[bytes]:
+    """Yield the environment of each process of a program of this name, as it was when the program began."""
+    for pid in filter(str.isdecimal, os.listdir("/proc")):
+        with suppress(OSError):  # it has ended
+            if os.readlink(f"/proc/{pid}/exe").endswith(f"/{program}"):
+                yield Path(f"/proc/{pid}/environ").read_bytes()
 
 
 def tail(log: Path, size: int = 2000) -> str:

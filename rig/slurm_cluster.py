@@ -95,7 +95,7 @@ class SlurmCluster:
             self.stop()
             raise
         if self._beside is None:
-            self._built_in = slurm_reset.read_records(self)
+            self._built_in = slurm_reset.keep(self)
 
     def stop(self) -> None:
         """Stop every server."""
@@ -251,7 +251,17 @@ class SlurmCluster:
             self.start_slurmdbd()
         if not self.servers.is_running("slurmctld"):
             self.start_slurmctld()
+        wait_until("the end of commands left at work", lambda: not self._is_at_work())
         slurm_reset.reset(self, self._built_in)
+
+    def _is_at_work(self) -> bool:
+        """Whether a sacctmgr of this cluster runs, as a worker that is killed leaves one, or slurmdbd has a connection
+        beside that of slurmctld: slurmrestd's, or one of a command that was killed and is still carried out.
+        """
+        own = f"SLURM_CONF={self.env['SLURM_CONF']}".encode()
+        if any(own in variables.split(b"\0") for variables in processes.environments("sacctmgr")):
+            return True
+        return processes.connections(self.site.slurmdbd_port) > 1
 
     def wait_idle(self) -> None:
         """Wait until the node is idle and no job is left, completing ones included."""
