@@ -214,6 +214,16 @@ def test_a_pause_stops_waldurs_side_too() -> None:
     assert (judgement.allowed, judgement.held) == ((), ())
 
 
+def test_an_order_that_makes_an_account_is_done_whole_or_not_at_all() -> None:
+    """Its other steps are held with one that is held; people who join are not."""
+    cut = SetLimits(account="a_one", after=(("cpu", 5),))
+    qos, join = SetQos(account="a_one", after=("high",), default=""), AddMember(account="a_one", user="new")
+    used = replace(site(limits={"a_one": {"cpu": 60}}), used={"a_one": {"cpu": 50}})
+    assert decide([cut, qos, join], used, RULES).allowed == (qos, join)
+    making = PolicyContext(making=frozenset({"a_one"}))
+    assert decide([cut, qos, join], used, RULES, context=making).allowed == (join,)
+
+
 def test_a_half_made_account_of_an_order_is_finished_in_create_only() -> None:
     limit = SetLimits(account="a_one", after=(("cpu", 5),))
     join = AddMember(account="a_one", user="new")
