@@ -62,7 +62,11 @@ class Site:
         self._is_started = True
 
     def empty(self) -> None:
-        """Waldur has no usage, and none was asked for."""
+        """Waldur has no usage, and none was asked for. Copies of months that are done may still be in the queue:
+        without their status they would be loaded once more, in the next test.
+        """
+        if self._is_started:
+            wait("the end of all messages", lambda: not self.redis.llen(QUEUE) + self.redis.hlen("unacked"))
         self.operator.forget()
         self.redis.delete(*self.redis.keys("site-backfill:*") or ["none"])
 
