@@ -120,7 +120,7 @@ def add(cluster: Cluster, accounts: Iterable[Account], *, age_s: int = AGE_S) ->
 
 
 def clear(cluster: Cluster) -> None:
-    """Forget every account and user but root, with everything that stands about them."""
+    """Put accounts, users, QoS and clusters back as they were at the start; forget usage, jobs and transactions."""
     name = cluster.cluster
     usage = [f"{name}_assoc_usage_{period}_table" for period in ("hour", "day", "month")]
     emptied = [*usage, f"{name}_job_table", f"{name}_step_table", f"{name}_suspend_table", "txn_table"]

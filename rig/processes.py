@@ -91,7 +91,7 @@ def accepts(port: int) -> bool:
 
 
 def connections(port: int) -> int:
-    """Return how many clients a server of this machine has on a TCP port, or has yet to hear that they have gone."""
+    """Return how many IPv4 connections to a port are open at its server, also those whose client has gone."""
     lines = Path("/proc/net/tcp").read_text().splitlines()[1:]
     found = (line.split()[1:4] for line in lines)
     return sum(

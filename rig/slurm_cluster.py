@@ -255,8 +255,9 @@ class SlurmCluster:
         slurm_reset.reset(self, self._built_in)
 
     def _is_at_work(self) -> bool:
-        """Whether a sacctmgr of this cluster runs, as a worker that is killed leaves one, or slurmdbd has a connection
-        beside that of slurmctld: slurmrestd's, or one of a command that was killed and is still carried out.
+        """Return whether a sacctmgr of this cluster runs, as a worker that is killed leaves one, or slurmdbd has
+        a connection beside that of slurmctld: slurmrestd's, or one of a command that was killed and is still carried
+        out.
         """
         own = f"SLURM_CONF={self.env['SLURM_CONF']}".encode()
         if any(own in variables.split(b"\0") for variables in processes.environments("sacctmgr")):

@@ -67,7 +67,7 @@ def test_a_worker_carries_no_flower_also_after_a_restart(
         try:
             for times in (1, 2):
                 for said in (" ready.", "collects: True, but no modules: True"):  # by two processes
-                    wait_until(said, lambda: tail(log, 10**9).count(said) == times)  # noqa: B023
+                    wait_until(said, lambda: tail(log, 10**9).count(said) == times, worker, log)  # noqa: B023
                 assert command_line(worker.pid).startswith(
                     f"{sys.executable} {lean_celery.PROGRAM} -A tasks worker -c 1 "
                 )

@@ -66,9 +66,14 @@ class Site:
         without their status they would be loaded once more, in the next test.
         """
         if self._is_started:
-            wait("the end of all messages", lambda: not self.redis.llen(QUEUE) + self.redis.hlen("unacked"))
+            wait_until("the end of all messages", lambda: not self.messages(), self.worker.process)
         self.operator.forget()
         self.redis.delete(*self.redis.keys("site-backfill:*") or ["none"])
+
+    def messages(self) -> int:
+        """How many wait for the worker or are at work."""
+        held = self.redis.scan_iter(match="unacked*", _type="hash")
+        return self.redis.llen(QUEUE) + sum(map(self.redis.hlen, held))
 
     def loader(self, *words: str) -> WarmProcess:
         log = self.operator.folder / f"loader-{len(self.loaders)}.log"
