@@ -8,6 +8,7 @@ import itertools
 import os
 import random
 import socket
+import struct
 import subprocess
 import sys
 import time
@@ -49,8 +50,9 @@ def program(names: str) -> str:
     return found
 
 
-# As /proc/net/tcp has them.
-ESTABLISHED, SYN_RECV, CLOSE_WAIT = "01", "03", "08"
+# Of the kernel's list of sockets (sock_diag(7), linux/tcp.h).
+SOCK_DIAG, ALL_IN_ANSWER, ERROR, DONE = 20, 0x301, 2, 3
+ESTABLISHED, SYN_RECV, CLOSE_WAIT = 1, 3, 8
 SERVER_PORTS = range(15_000, 32_000)
 TEST_PROCESSES_AT_MOST = 16
 
@@ -91,13 +93,26 @@ def accepts(port: int) -> bool:
 
 
 def connections(port: int) -> int:
-    """Return how many IPv4 connections to a port are open at its server, also those whose client has gone."""
-    lines = Path("/proc/net/tcp").read_text().splitlines()[1:]
-    found = (line.split()[1:4] for line in lines)
-    return sum(
-        local.endswith(f":{port:04X}") and state in {ESTABLISHED, SYN_RECV, CLOSE_WAIT}
-        for local, _, state in found
-    )
+    """Return how many IPv4 connections to a port are open at its server, also those whose client has gone.
+
+    /proc/net/tcp has them as well, after thousands that have ended: that took 20 ms in a whole run of tests.
+    """
+    states = 1 << ESTABLISHED | 1 << SYN_RECV | 1 << CLOSE_WAIT
+    family = (socket.AF_INET, socket.IPPROTO_TCP, 0, 0)
+    request = struct.pack("=IHHII4BI48x", 72, SOCK_DIAG, ALL_IN_ANSWER, 0, 0, *family, states)
+    found = 0
+    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 4) as kernel:  # NETLINK_SOCK_DIAG
+        kernel.send(request)
+        while True:
+            answer = kernel.recv(1 << 16)
+            while answer:
+                size, kind = struct.unpack_from("=IH", answer)
+                if kind == ERROR:
+                    raise RealPartError("the kernel does not list its sockets (module tcp_diag)")
+                if kind == DONE:
+                    return found
+                found += struct.unpack_from(">H", answer, 20)[0] == port
+                answer = answer[size + 3 & ~3 :]
 
 
 def environments(program: str) -> Iterator[bytes]:
