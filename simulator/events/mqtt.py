@@ -6,6 +6,7 @@ outside RabbitMQ get them by other means.
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 
 from paho.mqtt.client import Client
 from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
@@ -44,4 +45,6 @@ class MqttBroker:
 
     def close(self) -> None:
         self._client.disconnect()
-        self._client.loop_stop()
+        # paho 2.2 joins its thread without a look whether it has ended since loop_stop began.
+        with suppress(AttributeError):
+            self._client.loop_stop()
