@@ -11,6 +11,7 @@ import click
 from agent.cli.options import print_json
 from agent.cli.output import echo
 from simulator.server.waldur import SimulatedWaldur
+from simulator.world.ages import Age
 from simulator.world.seed import Scenario
 
 
@@ -18,7 +19,7 @@ def command(port: int, age: str, customers: int, projects: int, members: int, as
     scenario = Scenario(customers=customers, projects_per_customer=projects, members_per_project=members)
     stop_signals = {signal.SIGINT, signal.SIGTERM}
     signal.pthread_sigmask(signal.SIG_BLOCK, stop_signals)
-    waldur = SimulatedWaldur(age, scenario=scenario, port=port)
+    waldur = SimulatedWaldur(age, scenario=scenario, port=port, idle_s=Age(age).keep_alive_s)
     waldur.publish_to(waldur.stomp)
     try:
         waldur.start()

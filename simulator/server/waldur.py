@@ -26,7 +26,11 @@ from simulator.world.store import Settings, Store
 
 
 class SimulatedWaldur:
-    """`orders`, `people` and `site` change the world; `requests` and `faults` watch and break the API."""
+    """`orders`, `people` and `site` change the world; `requests` and `faults` watch and break the API.
+
+    `idle_s`: how long an idle connection is kept. An hour, as what is sent in the moment in which it is closed has no
+    answer, and a busy machine may pause a client of the tests for seconds.
+    """
 
     def __init__(
         self,
@@ -36,6 +40,7 @@ class SimulatedWaldur:
         settings: Settings | None = None,
         address: str = "127.0.0.1",
         port: int = 0,
+        idle_s: float = 3600.0,
     ) -> None:
         self.store = Store(Age(age), settings=settings)
         self.seed = seed.populate(self.store, scenario or Scenario())
@@ -58,7 +63,7 @@ class SimulatedWaldur:
             application(self.store, controls, self.stomp),
             address=address,
             port=port,
-            idle_s=Age(age).keep_alive_s,
+            idle_s=idle_s,
         )
         self.publisher: Publisher | None = None
 

@@ -219,7 +219,7 @@ def test_an_upgrade_brings_states_slugs_and_options(start: StartWaldur) -> None:
 
 
 def test_the_server_of_2024_closes_idle_connections() -> None:
-    with SimulatedWaldur("2024") as waldur:
+    with SimulatedWaldur("2024", idle_s=Age.A2024.keep_alive_s) as waldur:
         host, port = urlsplit(waldur.root_url).netloc.split(":")
         with socket.create_connection((host, int(port)), timeout=600) as connection:
             connection.sendall(f"GET /api/version/ HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
