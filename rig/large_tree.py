@@ -121,10 +121,8 @@ def add(cluster: Cluster, accounts: Iterable[Account], *, age_s: int = AGE_S) ->
 
 def clear(cluster: Cluster) -> None:
     """Put accounts, users, QoS and clusters back as they were at the start; forget usage, jobs and transactions."""
-    name = cluster.cluster
-    usage = [f"{name}_assoc_usage_{period}_table" for period in ("hour", "day", "month")]
-    emptied = [*usage, f"{name}_job_table", f"{name}_step_table", f"{name}_suspend_table", "txn_table"]
-    cluster.sql("".join(f"DELETE FROM {table};" for table in emptied))
+    slurm_reset.forget_jobs(cluster)
+    cluster.sql("DELETE FROM txn_table;")
     slurm_reset.put_back(cluster)
 
 

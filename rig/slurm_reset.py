@@ -166,7 +166,7 @@ def reset(cluster: Cluster, built_in: Records) -> None:
     try:
         undo(cluster, built_in)
     except RealPartError as failure:
-        damage = f"{failure}\n{_root_rows(cluster)}"
+        damage = f"{failure}\n{_traces(cluster)}"
         put_back(cluster)
         undo(cluster, built_in)
         if not is_placed(cluster):
@@ -176,17 +176,11 @@ def reset(cluster: Cluster, built_in: Records) -> None:
 
 def undo(cluster: Cluster, built_in: Records) -> None:
     """Remove what was not there at the start, and set what was; raises RealPartError when that is not enough."""
-    # sacct would show finished jobs and usage to the next test; a generated job that has not ended would keep its
-    # account; and slurmdbd keeps the rows of accounts that had jobs, marked as deleted, in the way of accounts of the
-    # same name.
-    tables = [f"{cluster.cluster}_{table}" for table in JOB_TABLES + USAGE_TABLES]
-    forget_jobs = "".join(f"DELETE FROM {table};" for table in tables)
-    forget_jobs += f"DELETE FROM {cluster.cluster}_event_table WHERE reason='{GENERATED}';"
-    cluster.sql(forget_jobs)
+    forget_jobs(cluster)
     now = read_records(cluster)
     if now != built_in:
         remove_extra(cluster, now, built_in)
-        cluster.sql(forget_jobs)
+        forget_jobs(cluster)
         now = read_records(cluster)
     if now != built_in:
         cluster.ask(
@@ -200,17 +194,37 @@ def undo(cluster: Cluster, built_in: Records) -> None:
         raise RealPartError(f"the numbering of the associations is off by {gaps.strip()}")
 
 
+def forget_jobs(cluster: Cluster) -> None:
+    """Forget jobs and usage. sacct would show them to the next test; a generated job that has not ended would keep its
+    account; and slurmdbd keeps the rows of accounts that had jobs, marked as deleted, in the way of accounts of the
+    same name.
+    """
+    tables = [f"{cluster.cluster}_{table}" for table in JOB_TABLES + USAGE_TABLES]
+    generated = f"DELETE FROM {cluster.cluster}_event_table WHERE reason='{GENERATED}';"
+    cluster.sql("".join(f"DELETE FROM {table};" for table in tables) + generated)
+
+
 def is_placed(cluster: Cluster) -> bool:
     """Return whether the associations of this release have places; they have lineages from 23.11 on."""
     return not cluster.sql(f"SHOW COLUMNS FROM {cluster.cluster}_assoc_table LIKE 'lineage'")
 
 
-def _root_rows(cluster: Cluster) -> str:
-    """Return the associations of root, also deleted ones, and their places where this release has any."""
+def _traces(cluster: Cluster) -> str:
+    """Return what may tell how the tree was broken: root's associations, deleted ones too, with their places where
+    this release has any; who wrote in the last minute; and the last deadlock of two transactions. slurmdbd repeats the
+    statement that was refused, while all before it is rolled back (mysql_common.c, `_mysql_query_internal`).
+    """
     table = f"{cluster.cluster}_assoc_table"
     known = cluster.sql(f"SHOW COLUMNS FROM {table}").split()
     columns = ", ".join(name for name in ("id_assoc", "user", "deleted", "lft", "rgt") if name in known)
-    return f"{columns} of root:\n" + cluster.sql(f"SELECT {columns} FROM {table} WHERE acct='root'")
+    roots = cluster.sql(f"SELECT {columns} FROM {table} WHERE acct='root'")
+    writes = cluster.sql(
+        "SELECT timestamp, actor, action, LEFT(name, 200), LEFT(info, 200) FROM txn_table"
+        " WHERE timestamp > UNIX_TIMESTAMP() - 60"
+    )
+    _, _, deadlock = cluster.sql("SHOW ENGINE INNODB STATUS").partition("LATEST DETECTED DEADLOCK")
+    deadlock, _, _ = deadlock.partition("\nTRANSACTIONS\n")
+    return f"{columns} of root:\n{roots}writes of the last minute:\n{writes}the last deadlock:{deadlock or ' none'}"
 
 
 def remove_extra(cluster: Cluster, now: Records, built_in: Records) -> None:

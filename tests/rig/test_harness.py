@@ -119,7 +119,10 @@ def test_a_reset_puts_back_what_no_command_can(slurm: SlurmCluster) -> None:
     """The test that comes after such damage fails, and those after it do not."""
     slurm.change("add account project", "add user root account=project")
     slurm.sql("UPDATE test_assoc_table SET deleted=1 WHERE acct='root' AND user='root'")
-    damage = r"deleted(.|\n)* of root:\n1\t\t0(.|\n)*\n2\troot\t1"
+    damage = (
+        r"deleted(.|\n)* of root:\n1\t\t0(.|\n)*\n2\troot\t1"
+        r"(.|\n)*writes of the last minute:(.|\n)*'project'(.|\n)*the last deadlock:"
+    )
     if slurm.root is None:
         with pytest.warns(UserWarning, match=damage):
             slurm.reset()

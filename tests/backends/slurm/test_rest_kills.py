@@ -30,7 +30,7 @@ from agent.core.model import Part
 from agent.core.periodic_actions import SetFairshare
 from agent.http.client import NoAnswer
 from backends.base import Scope
-from rig.processes import wait_until
+from rig.processes import connections, wait_until
 from rig.slurmrestd import Slurmrestd
 from tests.backends.conftest import by_rest
 
@@ -56,12 +56,6 @@ WRITES: Sequence[ClusterAction] = (
     DeleteAccount(account="k_one", parent="k_home"),
     DeleteQos(account="k_qos"),
 )
-
-
-def connections(port: int) -> int:
-    """Count the established connections to a port of this machine."""
-    lines = Path("/proc/net/tcp").read_text().splitlines()[1:]
-    return sum(line.split()[2].endswith(f":{port:04X}") and line.split()[3] == "01" for line in lines)
 
 
 class Killer:
