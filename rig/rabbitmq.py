@@ -11,6 +11,7 @@ import json
 import os
 import signal
 import subprocess
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from urllib.parse import quote
@@ -112,7 +113,7 @@ class RabbitMq:
         done = subprocess.run(dump, env=env, capture_output=True, text=True, check=False)
         if "dumped" not in done.stdout:
             raise RealPartError(f"rabbitmq does not write down its queues: {done.stdout} {done.stderr}")
-        self._signal(signal.SIGKILL)
+        self._each(lambda pid: os.kill(pid, signal.SIGKILL))
         self._stop()
         # Its threads end one after the other; until then its ports accept, as those of the next start would.
         ports = (self.ports["amqp"], self.ports["management"])
@@ -120,20 +121,20 @@ class RabbitMq:
 
     def freeze(self) -> None:
         """Suspend it (SIGSTOP): connections stay open and are silent."""
-        self._signal(signal.SIGSTOP)
+        self._each(processes.freeze)
 
     def resume(self) -> None:
-        self._signal(signal.SIGCONT)
+        self._each(lambda pid: os.kill(pid, signal.SIGCONT))
 
     def stop(self) -> None:
         """Safe to repeat."""
         self._stop()
 
-    def _signal(self, number: signal.Signals) -> None:
+    def _each(self, act: Callable[[int], None]) -> None:
         assert self._server is not None
         for pid in reaper.descendants(self._server.pid):
             with suppress(ProcessLookupError):  # its helpers end with it
-                os.kill(pid, number)
+                act(pid)
 
     def _stop(self) -> None:
         processes.stop(self._server)

@@ -22,7 +22,7 @@ lean_celery.become(sys.argv, sys.orig_argv)
 # A worker makes homes and sets quotas: install.md says when it must be root, and how it need not be.
 warnings.filterwarnings("ignore", message="You're running the worker with superuser privileges")
 
-app = Celery("waldur_site_cluster", task_cls="tasks.base:SiteTask")
+app = Celery("waldur_site_cluster", amqp="tasks.queue.sending:SiteAmqp", task_cls="tasks.base:SiteTask")
 app.config_from_object("tasks.celeryconfig")
 
 

@@ -29,7 +29,7 @@ from agent.host.service_manager import ALIVE, READY
 from agent.observability import sentry
 from agent.run.service.event_coverage import HEARTBEAT_S, Polls, modes_by_events
 from tasks import current
-from tasks.queue import broker, heartbeats
+from tasks.queue import broker, heartbeats, sending
 
 log = logging.getLogger(__name__)
 
@@ -83,6 +83,10 @@ class SiteScheduler(Scheduler):
         """End in order."""
         super().close()
         self._heartbeat.end()
+
+    @cached_property
+    def connection(self) -> Any:
+        return sending.connection(self.app)
 
     @cached_property
     def _said(self) -> Said:

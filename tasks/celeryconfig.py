@@ -57,6 +57,8 @@ worker_cancel_long_running_tasks_on_connection_loss = False
 worker_soft_shutdown_timeout = 30.0
 worker_enable_soft_shutdown_on_idle = True
 worker_concurrency = 2
+# Celery kills a process of the pool that does not say within 4 s that it has begun, and starts another one as slowly.
+worker_proc_alive_timeout = 120.0
 # KiB. A pass over a cluster of any size leaves its largest heap behind; after that the process is replaced.
 worker_max_memory_per_child = 58_000
 

@@ -28,6 +28,8 @@ from tasks.queue.stores import HostStore, ProcessStore, RedisStore, Store
 
 log = logging.getLogger(__name__)
 
+# What RabbitMQ has not confirmed by then counts as not sent. Beat must give a sign of life within three minutes.
+CONFIRMED_WITHIN_S = 30.0
 # AMQP's reply code for a queue that does not exist.
 NOT_FOUND = 404
 
@@ -51,6 +53,8 @@ class Broker(ABC):
     # By the scheme of the broker's URL: kombu's transports that ours replace in a worker.
     transports: ClassVar[Mapping[str, str]] = {}
     transport_options: ClassVar[Mapping[str, Any]] = {}
+    # Of connections that tasks are sent by, besides those.
+    sending_options: ClassVar[Mapping[str, Any]] = {}
     # Of the queues, where priorities need a queue that was made for them; the highest number is first then.
     max_priority: ClassVar[int | None] = None
     prefetch_multiplier = 1
@@ -119,6 +123,13 @@ class RabbitBroker(Broker):
 
     lacks = "RabbitMQ keeps messages only, and no records that all processes share"
     max_priority = table.HIGHEST
+    # It says that it has a message (https://www.rabbitmq.com/docs/confirms). Of a sender that ended without waiting for
+    # that, a busy one lost the last messages.
+    sending_options: ClassVar = {
+        "confirm_publish": True,
+        "read_timeout": CONFIRMED_WITHIN_S,
+        "write_timeout": CONFIRMED_WITHIN_S,
+    }
 
     @cached_property
     def store(self) -> Store:
