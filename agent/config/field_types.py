@@ -234,6 +234,19 @@ def optional_url(address: str) -> str:
     return web_url(address) if address else ""
 
 
+def _is_broker(address: str) -> bool:
+    """Return whether kombu reads a URL as meant: it ends a password at a / ? or # and logs what follows, and fails
+    for a database that is no number.
+    """
+    try:
+        url, _ = urlsplit(address), urlsplit(address).port
+    except ValueError:
+        return False
+    is_cut = "#" in address or (url.netloc and "@" in url.path + url.query)
+    has_database = url.scheme in ("redis", "rediss", "sentinel")
+    return not is_cut and (not has_database or re.fullmatch("/{0,2}[0-9]*", url.path) is not None)
+
+
 def broker_url(address: str) -> str:
     """Return the broker's URL, or several with `;` between them.
 
@@ -245,6 +258,11 @@ def broker_url(address: str) -> str:
         raise ValidationError("write something like redis://127.0.0.1:6379/0")
     if addresses != [""] and not all(each.startswith(BROKERS) for each in addresses):
         raise ValidationError(f"the agent knows {', '.join(BROKERS)}")
+    if not all(map(_is_broker, addresses)):
+        raise ValidationError(
+            "this is not the URL of a broker: a port is a number up to 65535, a database of Redis is a number, "
+            "/ ? # [ ] @ in a password are written as %2F %3F %23 %5B %5D %40, and so is @ behind the host"
+        )
     return ";".join(
         f"{each}{'&' if '?' in each else '?'}ssl_cert_reqs=required"
         if each.startswith("rediss://") and "ssl_cert_reqs=" not in each

@@ -233,6 +233,25 @@ REFUSED_AT_ROOT = [
         "sqs://:s3cret@host",
         "is ***; the agent knows redis://, rediss://, redis+socket://, sentinel://, amqp",
     ),
+    (
+        "broker_url",
+        "amqp://127.0.0.1:x//",
+        "is ***; this is not the URL of a broker: a port is a number up to 65535, a database of Redis is a number",
+    ),
+    *(
+        ("broker_url", url, "is ***; this is not the URL of a broker")
+        for url in (
+            "sentinel://a:1;sentinel://:s3#cret@b:2/0",
+            "redis://:1/s3cret@127.0.0.1:1/0",
+            "redis://:12?s3cret=x@127.0.0.1/0",
+            "redis+socket://:12/s3cret@/run/redis.sock",
+            "amqp://user:12#s3cret@127.0.0.1//",
+            "amqp://user:12/s3cret@127.0.0.1//",
+            "amqp://user:a@b/s3cret@127.0.0.1//",
+            "redis://127.0.0.1/first",
+            "redis://[::1/0",
+        )
+    ),
     ("log_shipping", "on", "is 'on'; a map of keys is needed"),
     ("log_shipping", ["secret"], "is a list; a map of keys is needed"),
     ("offerings", {"name": "x"}, "`offerings` is a map; a list is needed"),

@@ -75,6 +75,9 @@ TLS = [
         True,
     ),
     ("redis://host/0", "redis://host/0", False),
+    ("redis://h;redis://h:1/;redis://h//2", "redis://h;redis://h:1/;redis://h//2", False),
+    ("redis+socket:///run/a@b.sock", "redis+socket:///run/a@b.sock", False),
+    ("amqp://u:1%2F2@127.0.0.1/a%40b", "amqp://u:1%2F2@127.0.0.1/a%40b", False),
     ("amqps://host//", "amqps://host//", False),
 ]
 

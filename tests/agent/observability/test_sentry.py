@@ -162,12 +162,15 @@ def test_the_passwords_of_the_configuration_are_taken_out_however_they_are_spell
     """Of the broker (with `/` in it, and as a client unquotes it), of the proxy, the prefix, and a backend's own."""
     backend = {"command_prefix": "sshpass -p prefix-pw ssh head", "ldap": {"bind_password": "ldap-pw-1"}}
     tree = root(offerings=[{**OFFERING, "backend_settings": backend}])
-    tree |= {"broker_url": "redis://:12/ab%2Fcd@127.0.0.1/0", "global_proxy": "socks5://me:proxy-pw@proxy:1"}
+    tree |= {
+        "broker_url": "redis://:12%2Fab%2Fcd@127.0.0.1/0",
+        "global_proxy": "socks5://me:proxy-pw@proxy:1",
+    }
     file = tmp_path / "site.yaml"
     file.write_text(yaml.safe_dump(tree))
     settings = load(file, {}).settings
     assert settings is not None
-    words = ["12/ab%2Fcd", "12/ab/cd", "prefix-pw", "ldap-pw-1", "proxy-pw"]
+    words = ["12%2Fab%2Fcd", "12/ab/cd", "prefix-pw", "ldap-pw-1", "proxy-pw"]
     assert (
         redacted(f"it said {' '.join(words)}.", secrets_of(settings))
         == f"it said {' '.join(['[REDACTED]'] * 5)}."
