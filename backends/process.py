@@ -137,7 +137,8 @@ class Runner:
         environment: Mapping[str, str] | None = None,
     ) -> Completed:
         """Run a command that changes nothing. Raises BackendUnavailable when it does not end in time, BackendError
-        when it prints without end. `environment` is for this call, on top of what every child gets.
+        when it prints without end. `environment` is for this call, on top of what every child gets. Interrupted while
+        it waits, it kills the command; one that is just being started is left to end by itself.
         """
         argv = self.argv(command, environment)
         with self._reads, _output() as stdout, _output() as stderr:

@@ -4,10 +4,12 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import signal
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import IO
 
 PR_SET_PDEATHSIG = 1
@@ -52,10 +54,15 @@ def start(
         stderr=subprocess.STDOUT if output == subprocess.PIPE else output,
         env=dict(environment),
         start_new_session=True,
-        preexec_fn=_die_with_parent,
+        preexec_fn=partial(_die_with, os.getpid()),
     )
 
 
-def _die_with_parent() -> None:
-    """Ask the kernel to end the child with us, even when we are killed."""
+def _die_with(parent: int) -> None:
+    """Ask the kernel to end the child with us, even when we are killed; a child whose parent is gone by then ends
+    itself. Its program has not begun yet: a handler of ours would take the signal of its end.
+    """
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+    if os.getppid() != parent:
+        os._exit(1)

@@ -57,8 +57,8 @@ class Hosted:
 class Child:
     """Asks the plugin. Settings go to it by its stdin, and are in no argument and no variable."""
 
-    def __init__(self, hosted: Hosted, zone: str, *, idle_s: float = IDLE_S) -> None:
-        self._hosted, self._zone, self._idle_s = hosted, zone, idle_s
+    def __init__(self, hosted: Hosted, zone: str) -> None:
+        self._hosted, self._zone = hosted, zone
         self._runner = Runner(keys="plugin_venv", passed_on=PASSED_ON)
         self._dialogue: Dialogue | None = None
         self._lock = threading.Lock()
@@ -97,7 +97,7 @@ class Child:
             python = python_of(hosted.venv)
         except ConfigError as error:
             raise ConfigError(f"plugin_venv: {error}") from error
-        command = (str(python), "-I", "-u", host.__file__, str(self._idle_s))
+        command = (str(python), "-I", "-u", host.__file__, str(IDLE_S))
         child = self._runner.start_dialogue(command, {"TZ": self._zone})
         dialogue = Dialogue(child, str(hosted), self._heard, answer_limit_bytes=ANSWER_LIMIT_BYTES)
         arguments = {

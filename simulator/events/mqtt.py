@@ -28,7 +28,7 @@ class MqttBroker:
         self._client.max_inflight_messages_set(100)
         self._client.reconnect_delay_set(1, 1)
         try:
-            self._client.connect(host, port, keepalive=10)
+            self._client.connect(host, port, keepalive=600)
         except OSError as error:
             raise BrokerFailed(f"{host}:{port}: {error}") from error
         self._client.loop_start()

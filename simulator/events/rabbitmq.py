@@ -74,7 +74,7 @@ class RabbitMqBroker:
 
     def _ask(self, method: str, path: str, body: Any) -> None:
         access = self._access
-        connection = http.client.HTTPConnection(access.host, access.management_port, timeout=10)
+        connection = http.client.HTTPConnection(access.host, access.management_port, timeout=TIMEOUT_S)
         login = base64.b64encode(f"{access.user}:{access.password}".encode()).decode()
         headers = {"Authorization": f"Basic {login}", "Content-Type": "application/json"}
         try:

@@ -15,7 +15,7 @@ from tornado.netutil import bind_sockets
 from agent.host.waiting import PAUSE_S, wait_until
 from simulator.server.http import Site
 
-_STOP_S = 10.0
+_STOP_S = 600.0
 
 
 class Listener:

@@ -11,7 +11,7 @@ import pytest
 
 from backends.base import BackendContext
 from backends.reference.backend import ReferenceBackend
-from backends.reference.child import IDLE_S, Child, Hosted
+from backends.reference.child import Child, Hosted
 from rig import plugin_venv
 
 Plugged = Callable[..., ReferenceBackend]
@@ -40,15 +40,10 @@ def started(tmp_path: Path) -> Iterator[Started]:
     children: list[Child] = []
 
     def made(
-        methods: str = "pass",
-        *,
-        before: str = "",
-        idle_s: float = IDLE_S,
-        secrets: tuple[str, ...] = (),
-        **settings: Any,
+        methods: str = "pass", *, before: str = "", secrets: tuple[str, ...] = (), **settings: Any
     ) -> Child:
         venv = plugin_venv.make(tmp_path, methods, before=before)
-        children.append(Child(hosted(venv, settings, secrets), "UTC", idle_s=idle_s))
+        children.append(Child(hosted(venv, settings, secrets), "UTC"))
         return children[-1]
 
     yield made

@@ -202,9 +202,14 @@ def test_what_it_started_ends_with_it(started: Started, tmp_path: Path) -> None:
 
 
 def test_an_idle_process_ends_and_the_next_question_starts_another(started: Started) -> None:
-    child = started(f"def used(self, account):\n    {SHOW_PID}", before="import os", idle_s=0.2)
+    child = started(f"def used(self, account):\n    {SHOW_PID}", before="import os")
     first = pid_of(ask(child))
-    wait_until("the idle end", lambda: not is_alive(first))
+    *command, idle_s = Path(f"/proc/{first}/cmdline").read_text().rstrip("\0").split("\0")
+    assert float(idle_s) == children.IDLE_S
+    with subprocess.Popen([*command, "0.2"], stdin=subprocess.PIPE, start_new_session=True) as idle:
+        assert idle.wait(timeout=600) == -signal.SIGKILL
+    os.kill(first, signal.SIGKILL)
+    wait_until("its end", lambda: not is_alive(first))
     assert pid_of(ask(child)) != first
     assert child.executed == {"read": 2}
 
