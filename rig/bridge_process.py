@@ -20,6 +20,6 @@ class BridgeProcess(OperatorProcess):
     def __init__(self, log: Path, env: Mapping[str, str], *command: str, is_real: bool = False) -> None:
         words = command or (str(REPOSITORY / "manage.py"), "bridge")
         if is_real:
-            super().__init__((sys.executable, *words), log, env, ready=LISTENS, stop_s=30)
+            super().__init__((sys.executable, *words), log, env, ready=LISTENS, stop_s=600)
         else:
-            super().__init__(words, log, env, ready=LISTENS, stop_s=30, python=warm_python.of_commands())
+            super().__init__(words, log, env, ready=LISTENS, stop_s=600, python=warm_python.of_commands())

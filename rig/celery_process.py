@@ -26,11 +26,13 @@ class CeleryProcess(OperatorProcess):
         self.role = role
         command = ["-m", "celery", "-A", "tasks", role, *args]
         if is_real or role == "flower":
-            super().__init__([sys.executable, *command], log, env, ready=READY[role], stop_s=40)
+            super().__init__([sys.executable, *command], log, env, ready=READY[role], stop_s=120)
         else:
             if role == "worker":
                 command += ["--without-mingle", "--without-gossip"]
-            super().__init__(command, log, env, ready=READY[role], stop_s=40, python=warm_python.of_workers())
+            super().__init__(
+                command, log, env, ready=READY[role], stop_s=120, python=warm_python.of_workers()
+            )
 
 
 def environment(config: Path, broker_url: str, extra: Mapping[str, str] | None = None) -> dict[str, str]:

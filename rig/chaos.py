@@ -24,7 +24,7 @@ from rig.operator_process import OperatorProcess
 from rig.processes import wait_until
 from rig.redis_server import RedisServer
 from rig.site import configuration
-from rig.worker_kills import OPEN_TRANSACTIONS
+from rig.slurm_cluster import OPEN_TRANSACTIONS
 from simulator.server.faults import Fault, FaultKind
 from simulator.server.waldur import SimulatedWaldur
 from simulator.world.seed import Scenario

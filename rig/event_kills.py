@@ -233,4 +233,4 @@ def on_mosquitto(slurm: SlurmCluster, mosquitto: Mosquitto, folder: Path, *, qos
     def connect() -> EventBroker:
         return MqttBroker("127.0.0.1", mosquitto.port, qos=qos)
 
-    return KillSetup(slurm, folder, mosquitto, connect, mqtt_keys(mosquitto), quiet_s=10.0)
+    return KillSetup(slurm, folder, mosquitto, connect, mqtt_keys(mosquitto), quiet_s=60.0)

@@ -42,7 +42,7 @@ class Cluster(Protocol):
     def ask(self, *argv: str, timeout_s: float = 60, stdin: str = "") -> str:
         """Run a command that must succeed."""
 
-    def sql(self, statements: str) -> str:
+    def sql(self, *statements: str) -> str:
         """Run SQL statements; return the rows, separated by tabs."""
 
 
@@ -89,7 +89,7 @@ def add(cluster: Cluster, rows: Iterable[JobRow]) -> int:
     first = datetime.max.replace(tzinfo=UTC)
     waiting = iter(rows)
     while some := list(islice(waiting, ROWS_PER_STATEMENT)):
-        values, suspensions = [], []
+        values, suspensions = [], list[str]()
         for row in some:
             job = next_id if row.id is None else row.id
             next_id = max(next_id, job) + 1
@@ -99,9 +99,10 @@ def add(cluster: Cluster, rows: Iterable[JobRow]) -> int:
             except KeyError:
                 raise RealPartError(f"{row.user} has no association with {row.account}") from None
             values.append(_values(row, job, association, tres))
-            suspensions += [_suspension(cluster, row, job, *times) for times in row.suspended]
-        statement = f"INSERT INTO {cluster.cluster}_job_table ({COLUMNS}) VALUES {','.join(values)};"
-        cluster.sql(statement + "".join(suspensions))
+            for times in row.suspended:
+                suspensions += _suspension(cluster, row, job, *times)
+        statement = f"INSERT INTO {cluster.cluster}_job_table ({COLUMNS}) VALUES {','.join(values)}"
+        cluster.sql(statement, *suspensions)
         count += len(some)
     if count:
         cluster.sql(_cluster_was_there(cluster, first))
@@ -190,15 +191,17 @@ def _values(row: JobRow, job: int, association: int, tres: Mapping[str, int]) ->
     )
 
 
-def _suspension(cluster: Cluster, row: JobRow, job: int, start: datetime, end: datetime | None) -> str:
+def _suspension(
+    cluster: Cluster, row: JobRow, job: int, start: datetime, end: datetime | None
+) -> tuple[str, str]:
     """While it is open, the job's row has the time of its start less what came before, as slurmdbd keeps it."""
     whole = f"time_suspended + {_epoch(end) - _epoch(start)}" if end else f"{_epoch(start)} - time_suspended"
     return (
         f"INSERT INTO {cluster.cluster}_suspend_table (job_db_inx, id_assoc, time_start, time_end)"
         f" SELECT job_db_inx, id_assoc, {_epoch(start)}, {_epoch(end)}"
-        f" FROM {cluster.cluster}_job_table WHERE id_job = {job} AND time_submit = {_epoch(row.submitted)};"
+        f" FROM {cluster.cluster}_job_table WHERE id_job = {job} AND time_submit = {_epoch(row.submitted)}",
         f"UPDATE {cluster.cluster}_job_table SET time_suspended = {whole}"
-        f" WHERE id_job = {job} AND time_submit = {_epoch(row.submitted)};"
+        f" WHERE id_job = {job} AND time_submit = {_epoch(row.submitted)}",
     )
 
 
@@ -211,7 +214,7 @@ def _cluster_was_there(cluster: Cluster, moment: datetime) -> str:
         f" SELECT {start}, time_start, '', cluster_nodes, '{GENERATED}', state, tres FROM {table} AS first"
         f" WHERE node_name = '' AND NOT EXISTS"
         f" (SELECT 1 FROM {table} WHERE node_name = '' AND time_start <= {start})"
-        f" ORDER BY time_start LIMIT 1;"
+        f" ORDER BY time_start LIMIT 1"
     )
 
 

@@ -122,7 +122,7 @@ def add(cluster: Cluster, accounts: Iterable[Account], *, age_s: int = AGE_S) ->
 def clear(cluster: Cluster) -> None:
     """Put accounts, users, QoS and clusters back as they were at the start; forget usage, jobs and transactions."""
     slurm_reset.forget_jobs(cluster)
-    cluster.sql("DELETE FROM txn_table;")
+    cluster.sql("DELETE FROM txn_table")
     slurm_reset.put_back(cluster)
 
 
@@ -134,7 +134,7 @@ def _insert(
     while some := list(islice(waiting, ROWS_PER_STATEMENT)):
         columns = [column for column in some[0] if column not in without]
         values = ",".join(f"({','.join(_literal(row[column]) for column in columns)})" for row in some)
-        cluster.sql(f"INSERT INTO {table} ({','.join(columns)}) VALUES {values};")
+        cluster.sql(f"INSERT INTO {table} ({','.join(columns)}) VALUES {values}")
 
 
 def _literal(value: str | int) -> str:

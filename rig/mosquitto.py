@@ -69,7 +69,7 @@ class Mosquitto:
 
     def freeze(self) -> None:
         """Suspend it (SIGSTOP): connections stay open and are silent."""
-        os.kill(self.pid, signal.SIGSTOP)
+        processes.freeze(self.pid)
 
     def resume(self) -> None:
         if self._server is not None and self._server.poll() is None:

@@ -7,6 +7,7 @@ A server is stopped by the pid that was started, never by name. No clock judges 
 import itertools
 import os
 import random
+import signal
 import socket
 import struct
 import subprocess
@@ -92,15 +93,15 @@ def accepts(port: int) -> bool:
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
-def connections(port: int) -> int:
-    """Return how many IPv4 connections to a port are open at its server, also those whose client has gone.
+def connections(port: int) -> set[int]:
+    """Return the client's port of each IPv4 connection that the server of a port has open, also if the client is gone.
 
     /proc/net/tcp has them as well, after thousands that have ended: that took 20 ms in a whole run of tests.
     """
     states = 1 << ESTABLISHED | 1 << SYN_RECV | 1 << CLOSE_WAIT
     family = (socket.AF_INET, socket.IPPROTO_TCP, 0, 0)
     request = struct.pack("=IHHII4BI48x", 72, SOCK_DIAG, ALL_IN_ANSWER, 0, 0, *family, states)
-    found = 0
+    found = set()
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 4) as kernel:  # NETLINK_SOCK_DIAG
         kernel.send(request)
         while True:
@@ -111,8 +112,27 @@ def connections(port: int) -> int:
                     raise RealPartError("the kernel does not list its sockets (module tcp_diag)")
                 if kind == DONE:
                     return found
-                found += struct.unpack_from(">H", answer, 20)[0] == port
+                server, client = struct.unpack_from(">HH", answer, 20)
+                if server == port:
+                    found.add(client)
                 answer = answer[size + 3 & ~3 :]
+
+
+def freeze(pid: int) -> None:
+    """Suspend a process (SIGSTOP), and return when all its threads stand still: one of them takes the signal when it
+    gets a processor, and the others go on until then.
+    """
+    os.kill(pid, signal.SIGSTOP)
+    tasks = Path(f"/proc/{pid}/task")
+
+    def is_frozen() -> bool:
+        with suppress(FileNotFoundError, ProcessLookupError):  # a thread has ended: look again
+            return all(
+                stat.read_text().rpartition(")")[2].split()[0] in "TZ" for stat in tasks.glob("*/stat")
+            )
+        return False
+
+    wait_until(f"the suspension of process {pid}", is_frozen)
 
 
 def environments(program: str) -> Iterator[bytes]:
@@ -132,19 +152,19 @@ def wait_until(
     what: str,
     ready: Callable[[], bool],
     server: subprocess.Popen[bytes] | None = None,
-    log: Path | None = None,
+    log: Path | Callable[[], str] | None = None,
     *,
     pause_s: float = 0.02,
     progress: Callable[[], object] = lambda: None,
 ) -> None:
-    """Call `ready` until it holds. Raises NeverCame: at once, with the end of its log, when the server that
-    brings it has ended; else after ten minutes without `progress`, which are for what hangs, not for what is slow.
+    """Call `ready` until it holds. Raises NeverCame with the end of its log, or what that says: at once when the server
+    that brings it has ended; else after ten minutes without `progress`, which are for what hangs, not for what is slow.
     """
     waiting.wait_until(
         what,
         ready,
         ended=lambda: waiting.end_of(server) if server else "",
-        log=lambda: f"{log}:\n{tail(log)}" if log else "",
+        log=lambda: f"{log}:\n{tail(log)}" if isinstance(log, Path) else log() if log else "",
         say=print,
         pause=lambda: time.sleep(pause_s),
         progress=progress,
@@ -178,7 +198,7 @@ def start(
         )
 
 
-def stop(server: subprocess.Popen[bytes] | None, *, timeout_s: float = 15) -> None:
+def stop(server: subprocess.Popen[bytes] | None, *, timeout_s: float = 120) -> None:
     """End a server we started: SIGTERM, then SIGKILL after the time-out. Safe to repeat."""
     if server is None or server.poll() is not None:
         return
@@ -187,4 +207,4 @@ def stop(server: subprocess.Popen[bytes] | None, *, timeout_s: float = 15) -> No
         server.wait(timeout_s)
     except subprocess.TimeoutExpired:
         server.kill()
-        server.wait(timeout_s)
+        server.wait()

@@ -132,7 +132,7 @@ class RedisServer:
 
     def freeze(self) -> None:
         """Suspend it (SIGSTOP): connections are accepted and never answered."""
-        os.kill(self.pid, signal.SIGSTOP)
+        processes.freeze(self.pid)
 
     def resume(self) -> None:
         """Let a frozen server go on; does nothing when it is not running."""

@@ -17,7 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pymysql
-from pymysql.constants import CLIENT
+from pymysql.constants import ER
 
 from agent.core.errors import SiteAgentError
 from agent.host.waiting import GIVE_UP_S
@@ -29,6 +29,8 @@ from rig.slurm_root import SlurmRoot
 from rig.slurm_servers import SlurmServers
 
 NODE = "node1"
+OPEN_TRANSACTIONS = "SELECT trx_id FROM information_schema.innodb_trx WHERE trx_rows_locked > 0"
+WAITING_WRITES = "SELECT trx_id FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT'"
 QUERIES = ("squeue", "sdiag", "sinfo", "sacct")
 
 
@@ -106,8 +108,9 @@ class SlurmCluster:
 
     def start_slurmdbd(self) -> None:
         """End an outage: start slurmdbd and wait until it sends slurmctld what changes. For that it asks slurmctld to
-        register, just before it listens itself: one that is too quick is refused, does not try again for minutes, and
-        knows no new account. It is started again.
+        register, just before it listens itself. A slurmctld that is too quick is refused, and does not try again for
+        minutes; one that was not reached loses its port in the database, and is asked no more. Neither knows a new
+        account: slurmctld is started again, by which it registers.
         """
         if not self.servers.is_running("slurmctld"):
             self.servers.start_slurmdbd()
@@ -118,16 +121,18 @@ class SlurmCluster:
         logged = log.stat().st_size
 
         def is_registered() -> bool:
-            return self.sql(f"SELECT mod_time FROM cluster_table {own}") != "0\n"
+            return bool(self.sql(f"SELECT 1 FROM cluster_table {own} AND control_port > 0 AND mod_time > 0"))
 
-        def is_refused() -> bool:
-            return "DBD_REGISTER_CTLD" in log.read_text()[logged:]
+        def is_lost() -> bool:
+            is_unreached = bool(self.sql(f"SELECT 1 FROM cluster_table {own} AND control_port = 0"))
+            return is_unreached or "DBD_REGISTER_CTLD" in log.read_text()[logged:]
 
         self.servers.start_slurmdbd()
-        wait_until("slurmctld registers with slurmdbd", lambda: is_registered() or is_refused())
+        wait_until("slurmctld registers with slurmdbd", lambda: is_registered() or is_lost(), log=log)
         if not is_registered():
             self.stop_slurmctld()
             self.start_slurmctld()
+            wait_until("slurmctld registers with slurmdbd as it starts", is_registered, log=log)
 
     def stop_slurmdbd(self) -> None:
         """Stop slurmdbd: sacctmgr and sacct are refused, slurmctld goes on with what it knows."""
@@ -219,11 +224,13 @@ class SlurmCluster:
         """
         self.ask("sacctmgr", "-i", stdin="\n".join(commands) + "\n")
 
-    def sql(self, statements: str) -> str:
-        """Run SQL statements in the accounting database; return the rows, separated by tabs. Raises pymysql's errors.
+    def sql(self, *statements: str) -> str:
+        """Run SQL statements in the accounting database; return their rows, separated by tabs. Raises pymysql's errors.
 
-        On one connection: a client takes 25 ms of processor time to start, and tests ask some 5,000 times.
+        Each is a transaction of its own. On one connection: a client takes 25 ms of processor time to start, and tests
+        ask some 5,000 times.
         """
+        rows: list[tuple[object, ...]] = []
         with self._asking:
             if self._database is None:
                 socket = str(self.site.database)
@@ -233,12 +240,10 @@ class SlurmCluster:
                     database="slurm_acct_db",
                     autocommit=True,
                     conv={},
-                    client_flag=CLIENT.MULTI_STATEMENTS,
                 )
             with self._database.cursor() as cursor:
-                cursor.execute(statements)
-                rows = list(cursor.fetchall())
-                while cursor.nextset():
+                for statement in statements:
+                    _execute(cursor, statement)
                     rows += cursor.fetchall()
         return "".join("\t".join(_text(value) for value in row) + "\n" for row in rows)
 
@@ -262,7 +267,7 @@ class SlurmCluster:
         own = f"SLURM_CONF={self.env['SLURM_CONF']}".encode()
         if any(own in variables.split(b"\0") for variables in processes.environments("sacctmgr")):
             return True
-        return processes.connections(self.site.slurmdbd_port) > 1
+        return len(processes.connections(self.site.slurmdbd_port)) > 1
 
     def wait_idle(self) -> None:
         """Wait until the node is idle and no job is left, completing ones included."""
@@ -272,6 +277,17 @@ class SlurmCluster:
             return bool(state) and set(state) == {"idle"} and not self.run("squeue", "-h").stdout
 
         wait_until("an idle node", idle, pause_s=0.2)
+
+
+def _execute(cursor: pymysql.cursors.Cursor, statement: str) -> None:
+    """One that meets slurmdbd's in a deadlock is rolled back, and is run again."""
+    while True:
+        try:
+            cursor.execute(statement)
+            return
+        except pymysql.OperationalError as failure:
+            if failure.args[0] != ER.LOCK_DEADLOCK:
+                raise
 
 
 def _text(value: str | bytes | None) -> str:

@@ -67,7 +67,7 @@ class Cluster(Protocol):
     def ask(self, *argv: str, timeout_s: float = 60) -> str:
         """Run a SLURM command that must succeed."""
 
-    def sql(self, statements: str) -> str:
+    def sql(self, *statements: str) -> str:
         """Run SQL statements in the accounting database."""
 
     def restart(self) -> None:
@@ -81,10 +81,10 @@ Records = dict[str, frozenset[tuple[str, ...]]]
 def read_records(cluster: Cluster) -> Records:
     """Users, accounts, QoS, clusters and associations, read past sacctmgr."""
     statements = [
-        f"SELECT '{kind}', {columns.format(cluster=cluster.cluster)} WHERE deleted=0;"
+        f"SELECT '{kind}', {columns.format(cluster=cluster.cluster)} WHERE deleted=0"
         for kind, columns in READS.items()
     ]
-    rows = [tuple(line.split("\t")) for line in cluster.sql("".join(statements)).splitlines()]
+    rows = [tuple(line.split("\t")) for line in cluster.sql(*statements).splitlines()]
     return {kind: frozenset(row[1:] for row in rows if row[0] == kind) for kind in READS}
 
 
@@ -121,7 +121,7 @@ def _rows_of_jobs(cluster: Cluster, jobs: AbstractSet[str]) -> dict[str, bool]:
     rows = cluster.sql(
         "SELECT id_job, (MIN(time_eligible) > 0 AND MIN(time_end) > 0)"
         f" OR MAX(mod_time) + {SECONDS_BETWEEN_REPORTS} < UNIX_TIMESTAMP()"
-        f" FROM {cluster.cluster}_job_table WHERE id_job IN ({ids}) GROUP BY id_job;"
+        f" FROM {cluster.cluster}_job_table WHERE id_job IN ({ids}) GROUP BY id_job"
     )
     return {job: is_whole == "1" for job, is_whole in (row.split() for row in rows.splitlines())}
 
@@ -144,15 +144,16 @@ def remove(cluster: Cluster, kind: str, names: list[str]) -> None:
 def keep(cluster: Cluster) -> Records:
     """Keep a copy of the tables of a cluster that has just started; return what `reset` brings it back to."""
     tables = [table.format(cluster=cluster.cluster) for table in KEPT_TABLES]
-    copies = "".join(f"CREATE TABLE {AT_START}.{table} AS SELECT * FROM {table};" for table in tables)
-    cluster.sql(f"CREATE DATABASE {AT_START};{copies}")
+    copies = (f"CREATE TABLE {AT_START}.{table} AS SELECT * FROM {table}" for table in tables)
+    cluster.sql(f"CREATE DATABASE {AT_START}", *copies)
     return read_records(cluster)
 
 
 def put_back(cluster: Cluster) -> None:
     """Put the copies of `keep` in the place of the tables. slurmdbd and slurmctld read them once, and start again."""
     tables = [table.format(cluster=cluster.cluster) for table in KEPT_TABLES]
-    cluster.sql("".join(f"DELETE FROM {t};INSERT INTO {t} SELECT * FROM {AT_START}.{t};" for t in tables))
+    for table in tables:
+        cluster.sql(f"DELETE FROM {table}", f"INSERT INTO {table} SELECT * FROM {AT_START}.{table}")
     cluster.restart()
 
 
@@ -200,8 +201,8 @@ def forget_jobs(cluster: Cluster) -> None:
     same name.
     """
     tables = [f"{cluster.cluster}_{table}" for table in JOB_TABLES + USAGE_TABLES]
-    generated = f"DELETE FROM {cluster.cluster}_event_table WHERE reason='{GENERATED}';"
-    cluster.sql("".join(f"DELETE FROM {table};" for table in tables) + generated)
+    generated = f"DELETE FROM {cluster.cluster}_event_table WHERE reason='{GENERATED}'"
+    cluster.sql(*(f"DELETE FROM {table}" for table in tables), generated)
 
 
 def is_placed(cluster: Cluster) -> bool:

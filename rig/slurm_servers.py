@@ -70,7 +70,7 @@ class SlurmServers:
 
     def freeze(self, server: str) -> None:
         """Suspend a server (SIGSTOP): connections are accepted and never answered."""
-        os.kill(self.pid(server), signal.SIGSTOP)
+        processes.freeze(self.pid(server))
 
     def resume(self, server: str) -> None:
         """Let a frozen server go on; does nothing when it is not running."""

@@ -22,7 +22,7 @@ class Slurmrestd:
         self.cluster = cluster
         self._options = options
         self.port = processes.free_ports(1)[0]
-        self._log = cluster.folder / "slurmrestd.out"
+        self.log = cluster.folder / "slurmrestd.out"
         self._server: subprocess.Popen[bytes] | None = None
 
     @property
@@ -48,11 +48,11 @@ class Slurmrestd:
                 *SERVED_AS,
                 *("/usr/sbin/slurmrestd", "-a", "rest_auth/jwt", *self._options, f"127.0.0.1:{self.port}"),
             ],
-            log=self._log,
+            log=self.log,
             # Its own token is none: it has those of requests.
             env={**self.cluster.env, "SLURM_JWT": "daemon"},
         )
-        processes.wait_until("slurmrestd", lambda: processes.accepts(self.port), self._server, self._log)
+        processes.wait_until("slurmrestd", lambda: processes.accepts(self.port), self._server, self.log)
 
     def stop(self) -> None:
         """Stop it. Safe to repeat."""

@@ -16,7 +16,7 @@ from rig.celery_process import CeleryProcess, environment
 from rig.processes import wait_until
 from rig.redis_server import RedisServer
 from rig.site import configuration
-from rig.slurm_cluster import SlurmCluster
+from rig.slurm_cluster import OPEN_TRANSACTIONS, SlurmCluster
 from simulator.server.faults import Fault, FaultKind
 from simulator.server.waldur import SimulatedWaldur
 from simulator.world.seed import Scenario
@@ -25,7 +25,6 @@ PERIOD_MINUTES = "0.05"
 MEMBERS = 5
 LIMITS = {"cpu": 10, "mem": 2}
 SLURM_LIMITS = "cpu=600,mem=120G"
-OPEN_TRANSACTIONS = "SELECT trx_id FROM information_schema.innodb_trx WHERE trx_rows_locked > 0;"
 
 
 @dataclass
@@ -54,7 +53,10 @@ def run(
         }
         env = environment(configuration(waldur, folder), redis.url, variables)
         # As from afar. Otherwise an order takes less than a second, and most kills hit none.
-        waldur.inject(Fault(kind=FaultKind.DELAY, latency_ms=150, times=None))
+        slow = Fault(kind=FaultKind.DELAY, latency_ms=150, times=None)
+        # No order can end before the first kill, which therefore hits one half-done on any machine.
+        waldur.inject(Fault(kind=FaultKind.RESET, path="/set_state_done/", times=None))
+        waldur.inject(slow)
         projects = waldur.seed.project_uuids
         placed: list[str] = []
 
@@ -75,9 +77,13 @@ def run(
             while done < kills:
                 if done % 2:
                     time.sleep(moments.uniform(0.3, 5.0))
+                elif done:
+                    _wait_for_work(waldur, placed, moments.uniform(0.0, 0.8))
                 else:
-                    _wait_for_work(waldur, placed, moments.uniform(0.0, 0.8) if done else 0.0)
+                    wait_until("an order under way", lambda: "executing" in _states(waldur, placed))
                 worker.kill()
+                waldur.faults.clear()
+                waldur.inject(slow)
                 done += 1
                 under_way += "executing" in _states(waldur, placed)
                 place(orders * done // kills)

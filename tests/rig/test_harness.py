@@ -5,9 +5,11 @@ import os
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, timedelta
 from pathlib import Path
 
+import pymysql
 import pytest
 
 from agent.core.periods import Month
@@ -16,7 +18,7 @@ from rig.job_rows import JobRow
 from rig.parts import REDIS_PROGRAMS, SLURM_SUITES, require
 from rig.processes import RealPartError, connections, wait_until
 from rig.redis_server import RedisServer
-from rig.slurm_cluster import SlurmCluster
+from rig.slurm_cluster import WAITING_WRITES, SlurmCluster
 from rig.slurm_reset import SECONDS_BETWEEN_REPORTS
 from tests import REPOSITORY
 
@@ -27,8 +29,8 @@ from rig.slurm_cluster import SlurmCluster
 from rig.slurm_reset import SECONDS_BETWEEN_REPORTS
 cluster = SlurmCluster(Path(sys.argv[1]))
 cluster.start()
-cluster.ask("sbatch", "--wrap", "sleep 987")
-while "987" not in cluster.ask("ps", "-eo", "args", "--no-headers"):
+cluster.ask("sbatch", "-t", "60", "--wrap", "sleep 987")
+while cluster.ask("squeue", "--noheader", "--format=%T").strip() != "RUNNING":
     pass
 servers = ("munged", "mariadbd", "slurmdbd", "slurmctld", "slurmd")
 print(" ".join(str(cluster.servers.pid(name)) for name in servers))
@@ -108,10 +110,39 @@ def test_a_reset_waits_for_a_command_that_was_left_at_work(slurm: SlurmCluster) 
         assert left.stdin is not None
         left.stdin.write("".join(commands).encode())
         left.stdin.close()
-        wait_until("its connection", lambda: connections(slurm.site.slurmdbd_port) > 1, left)
+        wait_until("its connection", lambda: len(connections(slurm.site.slurmdbd_port)) > 1, left)
         slurm.reset()
         assert left.poll() == 0
     assert account_names(slurm) == {"root"}
+
+
+def test_a_statement_that_loses_a_deadlock_is_run_again_and_those_before_it_are_not(
+    slurm: SlurmCluster,
+) -> None:
+    """InnoDB rolls back the transaction that has changed fewer rows."""
+    slurm.change(*(f"add qos q{number}" for number in range(3)))
+    other = pymysql.connect(unix_socket=str(slurm.site.database), user="root", database="slurm_acct_db")
+    with ThreadPoolExecutor(1) as pool, other, other.cursor() as cursor:
+
+        def waits() -> bool:
+            return cursor.execute(WAITING_WRITES) == 1
+
+        for name in ("q1", "q2"):
+            cursor.execute(f"UPDATE qos_table SET description='other' WHERE name = '{name}'")
+        # slurmdbd's key of this table is its name: a row is found, and locked, without a look at others.
+        ours = pool.submit(
+            slurm.sql,
+            "UPDATE qos_table SET priority = priority + 1 WHERE name='q0'",
+            "UPDATE qos_table SET priority = priority + 1 WHERE name IN ('q0', 'q1')",
+            "SELECT name, description, priority FROM qos_table WHERE name LIKE 'q_' ORDER BY name",
+        )
+        # InnoDB looks again only after 0.1 s without a question.
+        wait_until("a statement that waits", waits, pause_s=0.2)
+        cursor.execute("UPDATE qos_table SET description='other' WHERE name = 'q0'")
+        other.commit()
+        assert ours.result() == "q0\tother\t2\nq1\tother\t1\nq2\tother\t0\n"
+    _, _, deadlock = slurm.sql("SHOW ENGINE INNODB STATUS").partition("LATEST DETECTED DEADLOCK")
+    assert "SET priority = priority + 1 WHERE name IN ('q0', 'q1')" in deadlock
 
 
 @pytest.mark.every_slurm
@@ -191,6 +222,19 @@ def test_a_job_is_submitted_although_slurmctld_lost_the_change_that_made_its_acc
     assert "Invalid account" in slurm.run(*submit).stderr
     with pytest.warns(UserWarning, match="Connection refused to test"):
         slurm.ask(*submit)
+
+
+@pytest.mark.every_slurm
+def test_the_end_of_an_outage_has_slurmctld_register_although_slurmdbd_does_not_reach_it(
+    slurm: SlurmCluster,
+) -> None:
+    """slurmdbd asks at the port that the database has, and sets it to 0 where nobody answers."""
+    for port in (1, 0):
+        slurm.stop_slurmdbd()
+        slurm.sql(f"UPDATE cluster_table SET control_port={port} WHERE name='test'")
+        slurm.start_slurmdbd()
+        ports = slurm.sql("SELECT control_port FROM cluster_table WHERE name='test'")
+        assert ports == f"{slurm.site.slurmctld_port}\n"
 
 
 def test_reset_of_a_clean_cluster_writes_nothing(slurm: SlurmCluster) -> None:

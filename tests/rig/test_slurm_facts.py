@@ -157,7 +157,7 @@ def test_accounts_and_members_go_in_three_writes(slurm: SlurmCluster) -> None:
 def test_scancel_ignores_a_list_of_accounts(slurm: SlurmCluster) -> None:
     slurm.change("add account name=alloc1,alloc2 cluster=test", "add user name=root account=alloc1,alloc2")
     for account in ("alloc1", "alloc2"):
-        slurm.ask("sbatch", "-A", account, "--wrap", "sleep 60")
+        slurm.ask("sbatch", "-A", account, "-t", "60", "--wrap", "sleep 900")
     assert slurm.run("scancel", "-A", "alloc1,alloc2").returncode == 0
     assert len(slurm.ask("squeue", "-h", "-A", "alloc1,alloc2", "-t", "PD,R", "-o", "%i").split()) == 2
     slurm.ask("scancel", "-A", "alloc1")
