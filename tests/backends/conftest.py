@@ -35,6 +35,12 @@ REAL_SLURMRESTDS = [pytest.param(generation, marks=pytest.mark.real_part) for ge
 EVERY_SLURMRESTD = pytest.mark.parametrize("slurmrestd_kind", ["emulator", *REAL_SLURMRESTDS], indirect=True)
 
 
+@pytest.fixture
+def unlimited_courtesy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who frees the lock waits until whoever waited for it has it, however slow a machine is."""
+    monkeypatch.setattr("backends.lock.COURTESY_S", 600)
+
+
 def connector(bin_path: str, state: Path, **always: object) -> Connect:
     def connect(**settings: object) -> SlurmBackend:
         raw = {

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import socket
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -28,7 +29,8 @@ def serve(app: str, place: str) -> None:
     import uvicorn
 
     where = {"port": int(place)} if place.isdecimal() else {"uds": place}
-    uvicorn.run(import_module(APPS[app]).app, log_level="warning", **where)  # type: ignore[arg-type]
+    # A request that comes while an idle connection is closed has no answer.
+    uvicorn.run(import_module(APPS[app]).app, log_level="warning", timeout_keep_alive=3600, **where)  # type: ignore[arg-type]
 
 
 def state_of(folder: Path, environment: pytest.MonkeyPatch) -> None:
@@ -42,10 +44,15 @@ def state_of(folder: Path, environment: pytest.MonkeyPatch) -> None:
 
 @contextmanager
 def serving(app: str, place: str) -> Iterator[None]:
-    ready = (lambda: accepts(int(place))) if place.isdecimal() else Path(place).exists
+    listens = (lambda: accepts(int(place))) if place.isdecimal() else (lambda: _accepts_at(place))
     with child_process([sys.executable, __file__, app, place]):
-        wait_until(f"the emulator's {app} is ready", ready)
+        wait_until(f"the emulator's {app} is ready", listens)
         yield
+
+
+def _accepts_at(path: str) -> bool:
+    with socket.socket(socket.AF_UNIX) as probe:
+        return probe.connect_ex(path) == 0
 
 
 @contextmanager

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import signal
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
@@ -19,10 +20,13 @@ class Interrupted(BaseException):
     """Stands for a time limit that strikes in the middle of anything."""
 
 
-class interrupted_when:  # noqa: N801
-    """Raises Interrupted in the main thread as soon as a file has been written."""
+class interrupted_in:  # noqa: N801
+    """Raises Interrupted in the main thread while it is in a function of this name, once a file has been written: a
+    command may write before its reader waits for it.
+    """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, function: str, path: Path) -> None:
+        self._function = function
         self._path = path
 
     def __enter__(self) -> None:
@@ -34,7 +38,8 @@ class interrupted_when:  # noqa: N801
         signal.signal(signal.SIGALRM, self._before)
 
     def _strike(self, number: int, frame: FrameType | None) -> None:
-        if self._path.exists() and self._path.read_text():
+        functions = (caller.f_code.co_name for caller, _ in traceback.walk_stack(frame))
+        if self._function in functions and self._path.exists() and self._path.read_text():
             signal.setitimer(signal.ITIMER_REAL, 0)
             raise Interrupted
 

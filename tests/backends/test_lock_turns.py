@@ -17,6 +17,8 @@ from rig.child_process import child_process, script_command
 from rig.processes import wait_until
 from tests.backends.lock_holder import HOLDER, is_free
 
+pytestmark = pytest.mark.usefixtures("unlimited_courtesy")
+
 # Who comes first -----------------------------------------------------------------------------------
 
 
@@ -73,8 +75,7 @@ def test_others_are_let_in_when_a_turn_is_over(tmp_path: Path, monkeypatch: pyte
         entered.clear()
 
 
-def test_orders_come_before_others_who_waited_longer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lock, "COURTESY_S", 60)
+def test_orders_come_before_others_who_waited_longer(tmp_path: Path) -> None:
     entered: list[str] = []
     with WriteLock(tmp_path, "c1"):
         waiters = [Waiter(tmp_path, f"other {n}", entered).waits() for n in range(3)]

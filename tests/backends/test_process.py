@@ -19,7 +19,7 @@ from backends.process import READS_AT_ONCE, CommandMissing, Runner
 from rig.child_process import is_alive, script_command
 from rig.processes import REPOSITORY, wait_until
 from tests.agent.state.conftest import needs_root
-from tests.backends.interruption import Interrupted, interrupted_when, killed_when_begun
+from tests.backends.interruption import Interrupted, interrupted_in, killed_when_begun
 
 PRINT_ARGUMENTS = "import json; print(json.dumps(sys.argv[1:]))"
 PRINT_ENVIRONMENT = "import json; print(json.dumps(dict(os.environ)))"
@@ -245,7 +245,7 @@ def test_a_read_that_does_not_end_is_killed_with_all_it_started(tmp_path: Path) 
 def test_a_read_is_killed_when_its_reader_is_interrupted(tmp_path: Path) -> None:
     """As by Celery's soft time limit, which raises in the main thread."""
     pid = tmp_path / "pid"
-    with pytest.raises(Interrupted), interrupted_when(pid):
+    with pytest.raises(Interrupted), interrupted_in("wait", pid):
         Runner().read(script_command("open(sys.argv[1], 'w').write(str(os.getpid())); time.sleep(987)", pid))
     assert not is_alive(int(pid.read_text()))
 

@@ -20,7 +20,7 @@ from agent.core.errors import BackendError, BackendUnavailable
 from backends.process import READS_AT_ONCE, CommandMissing, Completed, Runner
 from rig.child_process import is_alive, script_command
 from rig.processes import REPOSITORY, wait_until
-from tests.backends.interruption import Interrupted, interrupted_when, killed_when_begun
+from tests.backends.interruption import Interrupted, interrupted_in, killed_when_begun
 from tests.backends.test_process import PRINT_ENVIRONMENT
 
 
@@ -156,7 +156,7 @@ def test_a_command_ends_when_its_reader_is_interrupted(tmp_path: Path) -> None:
     pids = tmp_path / "pids"
     lines = Runner().lines(["sh", "-c", HANGING, str(pids)])
     assert next(lines) == "row 1"
-    with pytest.raises(Interrupted), interrupted_when(pids):
+    with pytest.raises(Interrupted), interrupted_in("_chunks", pids):
         next(lines)
     wait_until("both are gone", lambda: gone(pids))
 

@@ -145,7 +145,7 @@ def test_a_password_in_the_prefix_is_not_in_the_error_of_a_command_that_does_not
     for call in (
         lambda: sshpass.read(["sleep", "60"], timeout_s=0.3),
         lambda: list(sshpass.lines(["sleep", "60"], timeout_s=0.3)),
-        lambda: sshpass.write(["sleep", "10"], WriteLock(tmp_path, "c1"), leave_after_s=0.1),
+        lambda: sshpass.write(["sleep", "60"], WriteLock(tmp_path, "c1"), leave_after_s=0.1),
     ):
         with pytest.raises(BackendUnavailable) as caught:
             call()

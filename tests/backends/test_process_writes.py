@@ -14,7 +14,7 @@ from backends.lock import WriteLock
 from backends.process import Runner
 from rig.child_process import child_process, is_alive, script_command
 from rig.processes import wait_until
-from tests.backends.interruption import Interrupted, interrupted_when
+from tests.backends.interruption import Interrupted, interrupted_in
 
 # Writes -------------------------------------------------------------------------------------------
 
@@ -84,7 +84,7 @@ def test_an_interrupted_writer_leaves_its_write_running_under_the_lock(
     tmp_path: Path, lock: WriteLock
 ) -> None:
     marks = Marks(tmp_path)
-    with pytest.raises(Interrupted), interrupted_when(marks.begun):
+    with pytest.raises(Interrupted), interrupted_in("wait", marks.begun):
         Runner().write(marks.script(), lock)
     assert is_alive(marks.pid)
     assert is_locked(lock)

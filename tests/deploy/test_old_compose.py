@@ -79,7 +79,7 @@ def start(tmp_path: Path) -> Callable[..., OperatorProcess]:
         env = {**variables_of(FOLDER / ".env.example"), **service["environment"], **given}
         env["SLURM_TRES_CONFIG_PATH"] = str(REPOSITORY / "examples" / "config-components.yaml")
         command = [str(Path(sys.executable).with_name(script)), *words]
-        return OperatorProcess(command, tmp_path / f"{name}.log", env, ready=" ready.", stop_s=30)
+        return OperatorProcess(command, tmp_path / f"{name}.log", env, ready=" ready.", stop_s=120)
 
     return make
 

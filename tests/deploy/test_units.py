@@ -27,7 +27,7 @@ from rig.child_process import is_alive
 from rig.processes import free_ports, start, stop, wait_until
 from rig.redis_server import RedisServer
 from rig.site import configuration
-from rig.slurm_cluster import SlurmCluster
+from rig.slurm_cluster import WAITING_WRITES, SlurmCluster
 from rig.unit_process import SERVICE_UID, UnitProcess, descendants
 from simulator.server.waldur import SimulatedWaldur
 from tests.scale import FULL
@@ -36,7 +36,6 @@ from tests.tasks.emulated import EmulatedSlurm, settings, variables
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="mount namespaces need root")
 
 Run = Callable[..., UnitProcess]
-WAITING_WRITES = "SELECT trx_id FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT';"
 
 
 @pytest.fixture
@@ -147,6 +146,8 @@ def test_a_write_to_slurm_outlives_a_worker_that_is_stopped_and_then_killed(
     client.send_task(*poll, queue="site.q1")
     wait_until("the account", lambda: waldur.order(created).state.value == "done")
     updated = waldur.orders.place_update(waldur.order(created).resource_uuid, {"cpu": 20, "mem": 2})
+    # Else a write that waits for 50 s fails.
+    slurm.sql("SET GLOBAL innodb_lock_wait_timeout=600")
     socket_path = str(slurm.folder / "mariadb.socket")
     lock_rows = "START TRANSACTION; SELECT id_assoc FROM test_assoc_table FOR UPDATE; SELECT SLEEP(600)"
     holder = start(
@@ -166,6 +167,7 @@ def test_a_write_to_slurm_outlives_a_worker_that_is_stopped_and_then_killed(
         wait_until("the pool is gone", lambda: not any(map(is_alive, started - {write})))
         assert is_alive(write)
     finally:
+        slurm.sql("SET GLOBAL innodb_lock_wait_timeout=DEFAULT")
         stop(holder)
     wait_until("the write has ended", lambda: not is_alive(write))
     assert slurm.servers.is_running("slurmdbd")

@@ -16,7 +16,7 @@ from rig.site import configuration
 from rig.warm_python import python
 from simulator.server.waldur import SimulatedWaldur
 from tasks.queue.kinds import MemoryBroker, RabbitBroker
-from tests.agent.cli.operator_site import run_program
+from tests.tasks.scripts import patient
 
 NOWHERE = "redis://127.0.0.1:1/0"
 ASK = """
@@ -59,12 +59,12 @@ def test_a_rabbitmq_that_refuses_the_login_is_a_broker_that_does_not_answer(
 ) -> None:
     url = f"amqp://{login}@127.0.0.1:{rabbitmq.ports['amqp']}//"
     env = environment(config, url)
-    status = run_program("status", "--json", "-c", str(config), env=env)
+    status = patient("status", "--json", "-c", str(config), env=env)
     problem = status.document()["broker"]["problem"]
     assert (status.code, "does not answer (" in problem, "ACCESS_REFUSED" in problem) == (0, True, True)
-    metrics = run_program("metrics", "-c", str(config), env=env)
+    metrics = patient("metrics", "-c", str(config), env=env)
     assert metrics.code == 0 and 'waldur_site_source_up{source="broker"} 0.0' in metrics.out
-    doctor = run_program("doctor", "--json", "-c", str(config), env=env).document()
+    doctor = patient("doctor", "--json", "-c", str(config), env=env).document()
     (found,) = [each for each in doctor["checks"] if each["check"] == "broker"]
     assert "ACCESS_REFUSED" in found["found"] and "password" in found["remedy"]
 

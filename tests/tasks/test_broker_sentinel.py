@@ -32,6 +32,7 @@ from agent.config.model import Mode
 from agent.core.events import QueueUnavailable
 from tasks import current
 from tasks.queue import broker, heartbeats, inspection
+inspection.CONNECT_S = 600
 offering = sys.argv[1]
 def count():
     try:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -51,14 +52,16 @@ for of_beat, of_worker in ((0, 0), (-600, 0), (600, 0), (0, 600), (0, -600)):
     print("CASE and after its period", not request.maybe_expire())
     broker.here().client.flushall()
 """
-APART = "this host's clock and Redis's are 600 s apart"
+APART = "this host's clock and Redis's are "
 
 
 def test_a_poll_lives_for_its_period_by_redis_clock(redis_server: RedisServer, tmp_path: Path) -> None:
     """A worker that is behind takes it for longer: late is not wrong."""
     lines = lines_of(SCRIPT, redis_server, tmp_path)
     printed = [line.removeprefix("CASE ") for line in lines if line.startswith(("CASE", APART))]
-    assert [line.partition(":")[0] for line in printed] == [
+    differences_s = [int(re.findall(r"\d+", line)[0]) for line in printed if line.startswith(APART)]
+    assert min(differences_s) >= 590
+    assert [APART if line.startswith(APART) else line for line in printed] == [
         *("0 0", "lives for 5 min", "runs True", "and after its period False"),
         *("-600 0", APART, "lives for 5 min", "runs True", "and after its period False"),
         *("600 0", APART, "lives for 5 min", "runs True", "and after its period False"),

@@ -112,14 +112,6 @@ def test_a_browser_sees_workers_and_tasks_with_the_offering_and_no_document(
         try:
             wait_until("flower", lambda: accepts(port))
             parts[1].start()
-            script = (
-                "from tasks import events, orders; "
-                f"print(orders.poll.apply_async(('{offering}',), queue='site.demo')); limits = ('{offering}', "
-                "{'hush': 'hush-hush'}); print(events.set_periodic_limits.apply_async(limits, queue='site.demo'))"
-            )
-            queue = [python(), "-c", script]
-            done = subprocess.run(queue, env=env, check=True, timeout=600, stdout=subprocess.PIPE, text=True)
-            poll, limits = done.stdout.split()
             browser.send_header("Authorization", f"Basic {base64.b64encode(b'a:b').decode()}")
             root = f"http://127.0.0.1:{port}"
 
@@ -136,6 +128,14 @@ def test_a_browser_sees_workers_and_tasks_with_the_offering_and_no_document(
                 wait_until(f"{texts} in /{page}", is_there)
 
             shows("workers", "celery@head1", "Online workers")
+            script = (
+                "from tasks import events, orders; "
+                f"print(orders.poll.apply_async(('{offering}',), queue='site.demo')); limits = ('{offering}', "
+                "{'hush': 'hush-hush'}); print(events.set_periodic_limits.apply_async(limits, queue='site.demo'))"
+            )
+            queue = [python(), "-c", script]
+            done = subprocess.run(queue, env=env, check=True, timeout=600, stdout=subprocess.PIPE, text=True)
+            poll, limits = done.stdout.split()
             name = "Test SLURM"
             shows("tasks", "order_process.poll", "SUCCESS", "events.periodic_limits", "FAILURE", name)
             assert offering not in browser.evaluate("document.body.innerText")

@@ -64,8 +64,8 @@ def test_the_next_worker_does_what_was_at_work_and_what_was_asked_for_since_then
         def members() -> set[str]:
             return set(slurm.ask("sacctmgr", "-nP", "show", "assoc", "account=a_one", "format=user").split())
 
-        def at_work() -> dict[str, Any]:
-            return record_in(broker_url, tmp_path, f"work:membership_sync:{offering}")
+        def at_work(mode: str = "membership_sync") -> dict[str, Any]:
+            return record_in(broker_url, tmp_path, f"work:{mode}:{offering}")
 
         worker = CeleryProcess("worker", tmp_path / "worker.log", env)
         try:
@@ -73,8 +73,8 @@ def test_the_next_worker_does_what_was_at_work_and_what_was_asked_for_since_then
             send("")
             wait_until("the order is done", lambda: waldur.order(order).state.value == "done")
             wait_until("its members are in", lambda: len(members()) >= 3)
-            wait_until("nothing is at work", lambda: not at_work())
-            waldur.inject(Fault(kind=FaultKind.DELAY, latency_ms=3_000, times=None))
+            wait_until("nothing is at work", lambda: not (at_work("order_process") or at_work()))
+            waldur.inject(Fault(kind=FaultKind.DELAY, latency_ms=30_000, times=None))
             joins("early")
             wait_until("a pass is at work", at_work)
             joins("late")

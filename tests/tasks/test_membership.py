@@ -164,7 +164,9 @@ def test_a_killed_worker_has_lost_nothing(tmp_path: Path, slurm: SlurmCluster, s
             )
         worker = start("worker")
         start("beat")
-        wait_until("something is being written", lambda: _is_writing(path.parent))
+        wait_until(
+            "something is being written", lambda: _is_writing(path.parent) or members(slurm, accounts[0])
+        )
         worker.kill()
         start("worker")
         wait_until("all are in", lambda: all(len(members(slurm, name)) == 3 for name in accounts))

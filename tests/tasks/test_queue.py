@@ -41,8 +41,8 @@ def test_beat_finds_an_order_and_the_worker_fulfils_it(
     start("beat", is_real=True)
     wait_until("order done", done(waldur, order))
     assert accounts(slurm) == ["a_one"]
-    worker.stop()
-    assert "order_process of offering Test SLURM: 1 done" in worker.output()
+    logged = "order_process of offering Test SLURM: 1 done"
+    wait_until("that is logged", lambda: logged in worker.output())
 
 
 def test_an_event_and_its_doubles_fulfil_an_order_once(
@@ -97,7 +97,6 @@ def test_a_retry_that_the_next_pass_would_overtake_is_not_announced(
     slurm.start_slurmdbd()
     wait_until("order done", done(waldur, order))
     assert "attempt " not in worker.output()
-    assert "Discarding revoked task" not in worker.output()
 
 
 def test_waldur_away_is_waited_out(slurm: SlurmCluster, waldur: SimulatedWaldur, start: Start) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -21,7 +22,6 @@ from rig.redis_server import RedisServer
 from rig.site import configuration, settings_of
 from rig.slurm_cluster import SlurmCluster
 from rig.warm_python import python
-from simulator.server.faults import Fault, FaultKind
 from simulator.server.waldur import SimulatedWaldur
 from simulator.world.seed import Scenario
 from tests.tasks.conftest import Start
@@ -70,13 +70,24 @@ def sent(waldur: SimulatedWaldur) -> int:
 
 
 def test_a_report_makes_way_for_an_order_and_goes_on(
-    waldur: SimulatedWaldur, redis_server: RedisServer, config: Path, start: Start
+    waldur: SimulatedWaldur,
+    redis_server: RedisServer,
+    config: Path,
+    start: Start,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     redis_server.flush()
+    has_begun, goes_on = threading.Event(), threading.Event()
+
+    def hold(method: str, path: str) -> None:
+        if "set_usage" in path:
+            has_begun.set()
+            goes_on.wait(600)
+
+    monkeypatch.setattr(waldur.faults, "strike", hold)
     order = waldur.place_create_order(
         waldur.seed.project_uuids[0], "urgent", limits={"cpu": 10}, slug="urgent"
     )
-    waldur.inject(Fault(kind=FaultKind.DELAY, path="set_usage", latency_ms=150, times=None))
     env = environment(config, redis_server.url, {"PYTHONPATH": str(REPOSITORY)})
     command = [python(), "-c", SEND, waldur.seed.offering_uuid]
     pipe = subprocess.PIPE
@@ -84,12 +95,13 @@ def test_a_report_makes_way_for_an_order_and_goes_on(
         assert sender.stdin is not None and sender.stdout is not None
         assert json.loads(sender.stdout.readline()) == [False, False, False]
         worker = start("worker", "--concurrency", "1")
-        wait_until("the report has begun", lambda: sent(waldur) > 0)
+        wait_until("the report has begun", has_begun.is_set)
         sender.stdin.write("now\n")
         sender.stdin.close()
-        assert json.loads(sender.stdout.readline()) == [False, True, True]
+        answer = sender.stdout.readline()
+        goes_on.set()
+        assert json.loads(answer) == [False, True, True]
     wait_until("order done", lambda: waldur.order(order).state.value == "done")
-    assert sent(waldur) < RESOURCES, "the order came between"
     wait_until("the share", lambda: len(list(waldur.store.user_usages)) == 1)
     worker.stop()
     output = worker.output()
@@ -98,6 +110,8 @@ def test_a_report_makes_way_for_an_order_and_goes_on(
     # The order's own allocation is reported as well.
     assert len(list(waldur.store.usages)) == 2 * (RESOURCES + 1)
     assert sent(waldur) == RESOURCES + 1
+    posted = " ".join(entry.path for entry in waldur.requests.entries("POST *"))
+    assert 0 < posted.partition("set_state_done")[0].count("set_usage") < RESOURCES, "the order came between"
     (row,) = [row for row in waldur.store.usages if row.usage]
     assert (row.component_type, row.usage) == ("cpu", 4)
 

@@ -47,7 +47,8 @@ def test_they_are_back_when_the_worker_is(broker_url: str, tmp_path: Path) -> No
         ]
         command = [python(), "-c", SEND, waldur.seed.offering_uuid]
         subprocess.run(command, env=env, cwd=REPOSITORY, check=True)
-        waldur.inject(Fault(kind=FaultKind.DELAY, latency_ms=200, times=None))
+        held_up = Fault(kind=FaultKind.DELAY, path="set_backend_id|set_state", latency_ms=30_000, times=None)
+        waldur.inject(held_up)
         worker = CeleryProcess("worker", tmp_path / "worker.log", env)
         try:
             worker.start()

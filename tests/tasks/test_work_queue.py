@@ -175,12 +175,13 @@ def test_a_process_that_was_killed_at_work_leaves_its_key_and_what_was_asked_for
 
 def test_records_end_and_what_is_added_does_not_keep_them(place: Place) -> None:
     queue = place.queue()
-    queue.store.update("x", lambda _: Step({"n": 1}, None, 0.6))
-    queue.store.update("x", lambda record: Step({**(record or {}), "m": 2}, None))
-    assert queue.record("x") == {"n": 1, "m": 2}
-    wait_until("its end", lambda: queue.record("x") is None)
-    queue.store.update("x", lambda record: Step({"was": record}, None, 60))
-    assert queue.record("x") == {"was": None}
+    for name, lives_s in (("long", 600), ("short", 0.6)):
+        queue.store.update(name, lambda _: Step({"n": 1}, None, lives_s))  # noqa: B023
+        queue.store.update(name, lambda record: Step(record and {**record, "m": 2}, None))
+    assert queue.record("long") == {"n": 1, "m": 2}
+    wait_until("its end", lambda: queue.record("short") is None)
+    queue.store.update("short", lambda record: Step({"was": record}, None, 60))
+    assert queue.record("short") == {"was": None}
 
 
 def test_what_was_named_again_since_then_stays(place: Place) -> None:
@@ -280,8 +281,7 @@ def test_no_update_of_several_processes_is_lost(place: Place) -> None:
         for _ in range(COUNTS):
             queue.add_changed("o", [f"project:{uuid.uuid4().hex}"])
 
-    alone = place.is_alone
-    kind: Any = threading.Thread if alone else multiprocessing.get_context("fork").Process
+    kind: Any = threading.Thread if place.is_alone else multiprocessing.get_context("fork").Process
     running = [kind(target=count) for _ in range(PROCESSES)]
     for each in running:
         each.start()
@@ -297,10 +297,8 @@ def test_nothing_is_lost_between_processes_at_full_speed(place: Place) -> None:
     """Producers and workers as processes, with real messages: the last event is covered by a task that began after it,
     and there are fewer tasks than events.
     """
-    alone = place.is_alone
     context: Any = multiprocessing.get_context("fork")
-    truth, covered, passes = (context.Value("i", 0) for _ in range(3))
-    at_work, faults, ended = (context.Value("i", 0) for _ in range(3))
+    truth, covered, passes, at_work, faults, ended = (context.Value("i", 0) for _ in range(6))
 
     def produce(seed: int) -> None:
         queue, messages, chance = place.queue(f"bridge@{seed}"), place.messages(), random.Random(seed)
@@ -309,18 +307,14 @@ def test_nothing_is_lost_between_processes_at_full_speed(place: Place) -> None:
                 truth.value += 1
             queue.ask(f"asked:{KEY}", lambda: messages.put(RUN))
             time.sleep(chance.choice((0, 0, 0.001, 0.004)))
-        with ended.get_lock():
-            ended.value += 1
 
     def work(seed: int) -> None:
         messages, chance = place.messages(), random.Random(seed)
         queue = WorkQueue(place.queue(f"worker@{seed}").store, lambda request: messages.put(dict(request)))
-        while True:
+        while not ended.value:
             try:
                 message = messages.get(timeout=0.5)
             except messages.Empty:
-                if ended.value == 2:
-                    return
                 continue
             with queue.at_work(KEY, message.payload) as is_ours:
                 if is_ours:
@@ -335,22 +329,29 @@ def test_nothing_is_lost_between_processes_at_full_speed(place: Place) -> None:
                         passes.value += 1
             message.ack()
 
-    kind: Any = threading.Thread if alone else context.Process
-    running = [kind(target=produce, args=(n,)) for n in range(2)] + [
-        kind(target=work, args=(n,)) for n in range(3)
-    ]
+    kind: Any = threading.Thread if place.is_alone else context.Process
+    bodies = [(produce, 0), (produce, 1), (work, 0), (work, 1), (work, 2)]
+    running = [kind(target=body, args=(seed,)) for body, seed in bodies]
     for each in running:
         each.start()
-    for each in running:
-        each.join()
-    assert (faults.value, covered.value) == (0, 2 * EVENTS)
+    try:
+        wait_until("all is covered", lambda: covered.value == 2 * EVENTS, progress=lambda: passes.value)
+    finally:
+        ended.value = 1
+        for each in running:
+            each.join()
+    assert faults.value == 0
     if place.queue().store.knows_queue:
         assert passes.value < 2 * EVENTS
     assert place.queue().store.names("work:") == []
 
 
 @pytest.mark.parametrize("away_s", [0.0, 4.0])
-def test_what_was_asked_for_is_sent_though_redis_is_away_at_the_end(tmp_path: Path, away_s: float) -> None:
+def test_what_was_asked_for_is_sent_though_redis_is_away_at_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, away_s: float
+) -> None:
+    assert sum(work.END.backoff.wait_s(n) for n in range(work.END.attempts - 1)) >= 20
+    monkeypatch.setattr(work, "END", RetryPolicy(100, work.END.backoff))
     server = RedisServer(tmp_path, appendonly=True)
     server.start()
     sent: list[Request] = []

@@ -99,9 +99,14 @@ class RunningBridge:
 
 
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Waits as short as tests need them: nothing else changes."""
+    """Waits as short as tests need them, and limits that no slow machine reaches."""
     short = Backoff(base_s=0.1, cap_s=0.3)
     monkeypatch.setattr(connection, "RECONNECT", short)
     monkeypatch.setattr("agent.bridge.service.PREPARE_AGAIN", short)
     monkeypatch.setattr("agent.bridge.service.REPAIR_S", 0.2)
-    monkeypatch.setattr("agent.bridge.service.DRAIN_S", 1.0)
+    for limit in (
+        *("service.DRAIN_S", "service.CLOSE_S", "stomp.CONNECT_TIMEOUT_S", "stomp.SILENCE_S"),
+        *("proxy.CONNECT_TIMEOUT_S", "mqtt.CONNECT_TIMEOUT_S", "mqtt.KEEPALIVE_S"),
+    ):
+        monkeypatch.setattr(f"agent.bridge.{limit}", 600)
+    monkeypatch.setattr("agent.bridge.stomp.HEARTBEATS_MS", (600_000, 600_000))

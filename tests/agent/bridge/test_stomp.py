@@ -319,8 +319,9 @@ def left_over(rabbitmq: RabbitMq, vhost: str) -> list[Any]:
 
 
 def test_nothing_is_acknowledged_while_the_queue_of_tasks_is_away(
-    waldur: SimulatedWaldur, rabbitmq: RabbitMq, tmp_path: Path
+    waldur: SimulatedWaldur, rabbitmq: RabbitMq, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("agent.bridge.service.DRAIN_S", 1.0)
     configured = settings(waldur, rabbitmq, tmp_path, stomp_membership_sync_enabled=False)
     with RunningBridge(configured) as bridge:
         bridge.listens()
@@ -330,7 +331,7 @@ def test_nothing_is_acknowledged_while_the_queue_of_tasks_is_away(
         wait_until("it tries", lambda: bridge.outbox.refusals > 0)
         bridge.stop()
         assert bridge.counts["understood"] == 0
-    assert len(left_over(rabbitmq, vhost_of(waldur))) == 120
+    wait_until("the broker has all", lambda: len(left_over(rabbitmq, vhost_of(waldur))) == 120)
     with RunningBridge(configured) as after:
         after.listens()
         wait_until("all of them", lambda: after.counts["understood"] == 120)

@@ -29,7 +29,7 @@ ENDS_WITHIN_S = 30.0
 def silent() -> Iterator[socket.socket]:
     """Takes connections, and says nothing."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        listener.settimeout(30)
+        listener.settimeout(600)
         yield listener
 
 

@@ -16,7 +16,8 @@ from agent.host.waiting import GIVE_UP_S
 from rig.processes import wait_until
 from tests.agent.cli.operator_site import REPOSITORY
 
-PARTS = ("worker", "beat", "flower")
+# In the order of their start.
+PARTS = ("tasks worker", "tasks beat", "tasks flower", "console")
 
 
 @dataclass
@@ -56,7 +57,7 @@ class DemoProcess:
 
         def running() -> bool:
             lines = self.command_lines()
-            return all(any(f" tasks {part}" in line for line in lines) for part in parts)
+            return all(any(f" {part} " in line for line in lines) for part in parts)
 
         wait_until(f"{parts} started", running, self.process, self.folder / "err")
 

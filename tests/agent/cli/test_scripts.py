@@ -134,12 +134,12 @@ def test_probes(site: OperatorSite, script: Script, tmp_path: Path) -> None:
     other = {"name": "Other", "waldur_offering_uuid": "0" * 32, "waldur_api_token": "wrong"}
     file = site.configure_several(other, {})
     sign = tmp_path / "heartbeat"
-    words = ("-c", file, "--heartbeat-path", str(sign))
+    words, patient = ("-c", file, "--heartbeat-path", str(sign)), ("--readiness-timeout", "600")
     said = script("waldur_site_healthz", *words, "--liveness-only")
     assert (said.code, said.out) == (1, "")
     assert "no heartbeat" in said.err
     sign.touch()
-    assert script("waldur_site_healthz", *words).code == 0
+    assert script("waldur_site_healthz", *words, *patient).code == 0
     assert script("waldur_site_healthz", *words, "--max-age", "-1").code == 1
     # As before, liveness is asked of the file alone, wherever the configuration is.
     no_file = ("-c", str(tmp_path / "none.yaml"), "--heartbeat-path", str(sign))
@@ -162,7 +162,7 @@ def test_the_heartbeat_file_of_before(
     Heartbeat(tmp_path / "state", Part.WORKER, own_file=str(sign)).renew()
     assert time.time() - int(sign.read_text()) < 60
     assert (script("waldur_site_healthz", *none, "--liveness-only").code, run(["healthz", *none])) == (0, 0)
-    assert script("waldur_site_healthz", "-c", site.configure()).code == 0
+    assert script("waldur_site_healthz", "-c", site.configure(), "--readiness-timeout", "600").code == 0
 
 
 def test_a_link_in_the_place_of_the_heartbeat_file_is_not_followed(

@@ -33,7 +33,6 @@ COMPONENTS = {
 LIMIT = '"GrpTRESMins:cpu": {}'
 # What every reader leaves behind: the clock, and that an agent was there.
 TRACES = re.compile(r"waldur\.(now|statuses|logs|agent_|identities|services|processors)|.*\.modified$")
-TODAY = f"{datetime.now(UTC):%Y-%m-%d}"
 
 
 @dataclass
@@ -124,7 +123,7 @@ WORDS: Mapping[str, tuple[str, ...]] = {
     "waldur_site_agent": ("-m", "membership_sync", "--dry-run"),
     "waldur_site_diagnose_slurm_account": ("a_one",),
     "waldur_site_healthz": ("--heartbeat-path", __file__, "--max-age", "1e12"),
-    "waldur_site_load_historical_usage": ("-s", TODAY, "-e", TODAY, "-t", "STAFF", "--local"),
+    "waldur_site_load_historical_usage": ("-s", "TODAY", "-e", "TODAY", "-t", "STAFF", "--local"),
     "waldur_site_test_order": ("--template", "create/basic.json", "--var", "resource_name=One"),
 }
 # What differs, so that something is wrong with the account.
@@ -135,8 +134,8 @@ NAMES = sorted(name for name in SCRIPTS if name.startswith(("waldur_site_", "wal
 
 def changes(sides: Sides, script: Script, name: str) -> set[str]:
     """What a script changes, which must end as it should."""
-    staff = sides.site.waldur.token("staff")
-    words = [staff if word == "STAFF" else word for word in WORDS.get(name, ())]
+    known = {"STAFF": sides.site.waldur.token("staff"), "TODAY": f"{datetime.now(UTC):%Y-%m-%d}"}
+    words = [known.get(word, word) for word in WORDS.get(name, ())]
     before = sides.both()
     said = script(name, *words, *(() if name in WITHOUT_FILE else ("-c", sides.file)))
     assert said.code == CODES.get(name, 0), said
@@ -194,7 +193,7 @@ def test_a_service_changes_what_its_original_is_known_to_change_and_nothing_else
     env = {**os.environ, **sides.site.environment}
     words = [str(PROGRAMS / "waldur_site_agent"), "-m", mode, "-c", sides.file]
     log, python = sides.site.folder / "agent.log", warm_python.of_commands()
-    agent = OperatorProcess(words, log, env, ready=" ready.", stop_s=30, python=python)
+    agent = OperatorProcess(words, log, env, ready=" ready.", stop_s=600, python=python)
     agent.start()
     try:
         wait_until("its work", lambda: is_done(sides))

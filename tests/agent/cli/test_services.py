@@ -103,7 +103,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
 
     def make(program: str, *words: str, **variables: str) -> int:
         script = tmp_path / program
-        script.write_text("import time\ntime.sleep(60)\n")
+        script.write_text("import time\ntime.sleep(600)\n")
         argv = [sys.executable, str(script), *words]
         processes.append(subprocess.Popen(argv, env={**os.environ, **variables}))
         pid = processes[-1].pid

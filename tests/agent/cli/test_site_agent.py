@@ -70,7 +70,7 @@ def start(site: OperatorSite) -> Iterator[Callable[..., OperatorProcess]]:
         }
         words = [str(PROGRAMS / SCRIPT), "-m", mode, "-c", file]
         log = site.folder / "agent.log"
-        process = OperatorProcess(words, log, env, ready=" ready.", stop_s=30, python=python)
+        process = OperatorProcess(words, log, env, ready=" ready.", stop_s=600, python=python)
         running.append(process)
         return process.start()
 
@@ -121,7 +121,7 @@ def test_its_log_is_on_stdout_where_old_units_look_for_it(site: OperatorSite) ->
             wait_until("it is ready", lambda: " ready." in out.read_text())
         finally:
             agent.terminate()
-            assert agent.wait(60) == 0
+            assert agent.wait(600) == 0
     events = [json.loads(line)["event"] for line in out.read_text().splitlines()]
     assert any("unknown key 'nam'" in event for event in events), "also what is said before it is ready"
     assert err.read_text() == ""

@@ -43,8 +43,8 @@ def test_passes_are_listed_newest_first_and_idle_ones_once(site: OperatorSite, c
     for _ in range(3):
         command(*RUN, "-c", config)
     first, second, *homes, _ = command("status", "-c", config).out.splitlines()[2:]
-    assert first.startswith("  order_process: ok 0 min ago: nothing to do, 0 actions")
-    assert second.startswith("  order_process: ok 0 min ago: 1 done, 9 actions")
+    assert re.match(r"  order_process: ok \d+ min ago: nothing to do, 0 actions", first)
+    assert re.match(r"  order_process: ok \d+ min ago: 1 done, 9 actions", second)
     assert homes == ["    homes wait: 2 for users that this head node does not know yet"]
 
 
@@ -110,7 +110,7 @@ def test_a_stuck_order_is_printed_with_its_age_and_next_try(site: OperatorSite, 
     assert stuck["since"] == passes[1]["ended"] == passes[1]["orders"][0]["since"]
     lines = command("status", "-c", config).out.splitlines()
     at = next(number for number, line in enumerate(lines) if f"order {order}" in line)
-    assert ": stuck for 0 min: " in lines[at]
+    assert re.search(r": stuck for \d+ min: ", lines[at])
     assert "RESOURCE.SET_BACKEND_ID" in lines[at]
     assert re.fullmatch(r"    next try: in \d min, by the next pass", lines[at + 1])
     assert "  order_process: none of the passes that are remembered went well" in lines

@@ -35,6 +35,9 @@ def main(file: str, what: str) -> None:
     elif what == "idle":
         log.info("nothing happens")
     print("sentry_sdk" in sys.modules)
+    if settings.sentry_dsn:
+        # How long the end of the process waits for what is on its way.
+        sys.modules["sentry_sdk"].get_client().options["shutdown_timeout"] = 600
 
 
 def speak_in_a_task() -> None:

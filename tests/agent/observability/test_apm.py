@@ -28,7 +28,8 @@ def errors(server: StandIn) -> list[dict[str, Any]]:
 def test_errors_go_to_the_server_without_secrets(tmp_path: Path) -> None:
     with StandIn(lambda _: says({})) as server:
         file = configured(tmp_path, elastic_apm_server_url=server.root)
-        speak(file, "trouble", ELASTIC_APM_CENTRAL_CONFIG="false")
+        patient = {"ELASTIC_APM_SERVER_TIMEOUT": "10m", "ELASTIC_APM_API_REQUEST_TIME": "10m"}
+        speak(file, "trouble", ELASTIC_APM_CENTRAL_CONFIG="false", **patient)
         found = errors(server)
     assert any("order abc is stuck: [REDACTED]" in json.dumps(error) for error in found)
     assert HUSH not in json.dumps(found)

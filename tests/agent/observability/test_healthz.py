@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import time
 from collections.abc import Iterator
@@ -102,8 +103,8 @@ def test_a_silent_part_is_named_with_what_to_do(
     os.utime(hanging.path, (time.time() - 1000,) * 2)
     assert run(["healthz", "-c", str(config)]) == 1
     printed = capsys.readouterr()
-    assert printed.out == "heartbeat of beat: ok, 0 s ago\n"
-    assert "heartbeat of worker celery@here: the last one is 1000 s old" in printed.err
+    assert re.fullmatch(r"heartbeat of beat: ok, \d+ s ago\n", printed.out)
+    assert re.search(r"heartbeat of worker celery@here: the last one is 1\d{3} s old", printed.err)
     assert str(hanging.path) in printed.err
     assert run(["healthz", "beat", "-c", str(config)]) == 0
     assert run(["healthz", "--max-age", "2000", "-c", str(config)]) == 0

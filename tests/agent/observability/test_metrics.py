@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-import json
+import os
 import sys
 import urllib.error
 import urllib.request
@@ -30,9 +30,12 @@ from rig.processes import REPOSITORY, free_ports
 from rig.redis_server import RedisServer
 from rig.site import configuration, settings_of
 from simulator.server.waldur import SimulatedWaldur
+from tasks.queue import inspection
+from tests.agent.cli.conftest import Command
 from tests.agent.cli.conftest import command as command
 from tests.agent.cli.conftest import site as site
 from tests.agent.cli.operator_site import OperatorSite, run_program
+from tests.tasks.scripts import patient
 
 Values = dict[tuple[str, ...], float]
 
@@ -70,17 +73,17 @@ def scrape(url: str) -> tuple[int, str]:
 
 
 def test_orders_that_were_carried_out_are_seen_in_the_metrics(
-    site: OperatorSite, redis_server: RedisServer
+    site: OperatorSite, redis_server: RedisServer, command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also what they cost, and what waits in the queues; no name of an account, a person or an order."""
     redis_server.flush()
     config = site.configure(membership_sync_backend="slurm", reporting_backend="slurm")
-    env = {**site.environment, "WALDUR_SITE_AGENT_BROKER_URL": redis_server.url}
+    monkeypatch.setenv("WALDUR_SITE_AGENT_BROKER_URL", redis_server.url)
+    monkeypatch.setattr(inspection, "CONNECT_S", 600.0)
     site.place("one")
-    done = run_program("run", "order_process", "--once", "--json", "-c", config, env=env)
-    said = json.loads(done.out)
-    run_program("run", "order_process", "--once", "-c", config, env=env)
-    served = run_program("metrics", "-c", config, env=env)
+    said = command("run", "order_process", "--once", "--json", "-c", config).document()
+    command("run", "order_process", "--once", "-c", config)
+    served = patient("metrics", "-c", config, env={**os.environ, **site.environment})
     assert served.code == 0, served.err
     found = values(served.out)
     mode = "order_process"
@@ -115,7 +118,7 @@ def test_the_endpoint_is_on_loopback_and_tells_health_as_well(site: OperatorSite
         tmp_path / "log",
         env,
         ready="metrics: ",
-        stop_s=20,
+        stop_s=600,
     ).start()
     try:
         status, text = scrape(f"http://127.0.0.1:{port}/metrics")
@@ -205,6 +208,7 @@ def test_queues_have_their_length_and_the_oldest_task(
     script = (
         "from agent.run.diagnosis import figures\n"
         "from tasks import current, orders; from tasks.queue import inspection; s = current.settings()\n"
+        "inspection.CONNECT_S = 600.0\n"
         "for _ in range(3): orders.poll.apply_async((s.offerings[0].uuid,), queue='site.default', priority=0)\n"
         "orders.events.apply_async((s.offerings[0].uuid,), queue='site.default', priority=3)\n"
         "seen = inspection.look(s, asks_workers=False)\n"

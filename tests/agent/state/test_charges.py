@@ -30,7 +30,7 @@ from agent.state import charges
 from agent.state.store import Store
 now = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 for n in range(10):
-    with Store(Path(sys.argv[1])).write() as db:
+    with Store(Path(sys.argv[1]), busy_s=600.0).write() as db:
         if len(charges.history(db, "demo", now).hour) < 10:
             charge = Charge(Cost.MEMBERS_REMOVED, sys.argv[2], f"user{n}")
             charges.reserve(db, [charge], cluster="demo", offering="o", mode="m", pass_id=sys.argv[2], now=now)

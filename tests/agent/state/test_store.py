@@ -26,7 +26,7 @@ WRITER = """
 import sys
 from pathlib import Path
 from agent.state.store import Store
-store = Store(Path(sys.argv[1]))
+store = Store(Path(sys.argv[1]), busy_s=600.0)
 for n in range(25):
     with store.write() as db:
         count = db.row("SELECT count(*) FROM charges")[0]
@@ -37,7 +37,7 @@ MAKER = """
 import sys
 from pathlib import Path
 from agent.state.store import Store
-with Store(Path(sys.argv[1])).write() as db:
+with Store(Path(sys.argv[1]), busy_s=600.0).write() as db:
     db.run("INSERT INTO pauses VALUES (?, '', '', '', '')", sys.argv[2])
 """
 

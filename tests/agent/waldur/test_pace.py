@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import threading
+from types import SimpleNamespace
 
 import pytest
 
@@ -13,12 +14,10 @@ from agent.http.pace import Pace
 WAIT_S = 600.0
 
 
-def test_requests_refused_together_are_not_repeated_together() -> None:
+def test_requests_refused_together_are_not_repeated_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pace, "time", SimpleNamespace(monotonic=lambda: 1000.0))
     kept = Pace()
-    more_s = [kept.refused(1.0) for _ in range(3)]
-    assert more_s[0] == 0
-    assert more_s[1] == pytest.approx(pace.APART_S, abs=0.2)
-    assert more_s[2] == pytest.approx(2 * pace.APART_S, abs=0.2)
+    assert [kept.refused(1.0) for _ in range(3)] == [0, pace.APART_S, 2 * pace.APART_S]
 
 
 @pytest.mark.parametrize("is_refused", [False, True])

@@ -49,8 +49,9 @@ class Pages:
             self._open += 1
             self.most = max(self.most, self._open)
         try:
-            if 1 < number < math.ceil(self.count / SIZE) and not self.gate.broken:
-                self.gate.wait(WAIT_S)
+            if 1 < number < math.ceil(self.count / SIZE):
+                with suppress(threading.BrokenBarrierError):
+                    self.gate.wait(WAIT_S)
             return self.odd(number) or self.page(number)
         finally:
             with self._lock:
@@ -238,7 +239,7 @@ def test_a_server_that_throttles_gets_one_request_after_the_other_and_nothing_is
 
     def odd(number: int) -> Answer | None:
         with lock:
-            if number == 1 or len(refused) == AT_ONCE:
+            if number == 1 or number in refused or len(refused) == AT_ONCE:
                 return None
             refused.add(number)
             if len(refused) == AT_ONCE:

@@ -97,7 +97,7 @@ def test_a_call_that_fails_waits_for_none_that_had_not_begun() -> None:
     hold, ended = threading.Event(), []
 
     def held(number: int) -> None:
-        hold.wait(10)
+        hold.wait(600)
         ended.append(number)
 
     holder = threading.Thread(target=pool.each, args=(range(pool.POOL_SIZE), held))

@@ -36,14 +36,15 @@ def test_an_answer_that_does_not_come(stand_in: StartStandIn, attempts: int) -> 
     with pytest.raises(WaldurError, match=r"Read timed out\. \(read timeout=0\.2\)") as caught:
         client.get("plans/1/")
     assert (caught.value.status, caught.value.retryable) == (None, True)
-    assert len(server.asked) == attempts
+    assert client.sent.total() == attempts >= len(server.asked)
 
 
 def test_an_answer_that_does_not_come_to_a_post_is_not_asked_for_again(stand_in: StartStandIn) -> None:
     server = stand_in(lambda _: Answer(wait=True))
+    client = client_at(server.url, attempts=3, timeouts=Timeouts(read_s=0.2))
     with pytest.raises(WaldurError, match="Read timed out"):
-        client_at(server.url, attempts=3, timeouts=Timeouts(read_s=0.2)).post("orders/1/approve_by_provider/")
-    assert len(server.asked) == 1
+        client.post("orders/1/approve_by_provider/")
+    assert client.sent.total() == 1 >= len(server.asked)
 
 
 def test_a_connection_that_is_not_made() -> None:

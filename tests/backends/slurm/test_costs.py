@@ -254,6 +254,7 @@ class LargeCluster:
         return log.read_text().splitlines() if log.exists() else []
 
 
+@pytest.mark.usefixtures("unlimited_courtesy")
 def test_an_order_gets_in_between_two_batches_of_a_mass_removal(tmp_path: Path) -> None:
     cluster = LargeCluster(tmp_path)
     leavers = [leave("a", f"u{n:02}") for n in range(40)]
@@ -280,6 +281,7 @@ def test_an_order_gets_in_between_two_batches_of_a_mass_removal(tmp_path: Path) 
     assert all(after <= 2 * before for before, after in pairwise(sizes))
 
 
+@pytest.mark.usefixtures("unlimited_courtesy")
 def test_what_did_not_get_the_lock_back_is_left_to_the_next_pass(tmp_path: Path) -> None:
     cluster = LargeCluster(tmp_path, wait_s=0.2)
     leavers = [leave("a", f"u{n:02}") for n in range(40)]
@@ -290,7 +292,7 @@ def test_what_did_not_get_the_lock_back_is_left_to_the_next_pass(tmp_path: Path)
 
         def order() -> None:
             with WriteLock(tmp_path / "state", "c1", wait_s=60, is_urgent=True):
-                over.wait(60)
+                over.wait(600)
 
         waiting = Thread(target=order)
         waiting.start()

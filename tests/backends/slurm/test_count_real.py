@@ -55,7 +55,7 @@ def slurmdbd(slurm: SlurmCluster) -> Iterator[SlurmCluster]:
 
 
 def clear(slurm: SlurmCluster) -> None:
-    slurm.sql(f"DELETE FROM {slurm.cluster}_job_table; DELETE FROM {slurm.cluster}_suspend_table;")
+    slurm.sql(f"DELETE FROM {slurm.cluster}_job_table", f"DELETE FROM {slurm.cluster}_suspend_table")
 
 
 def put(slurm: SlurmCluster, table: JobTable, sdiag: Path) -> None:
@@ -66,7 +66,7 @@ def put(slurm: SlurmCluster, table: JobTable, sdiag: Path) -> None:
         if row.eligible not in (0, row.submit):
             slurm.sql(
                 f"UPDATE {slurm.cluster}_job_table SET time_eligible = {row.eligible}"
-                f" WHERE id_job = {row.id} AND time_submit = {row.submit};"
+                f" WHERE id_job = {row.id} AND time_submit = {row.submit}"
             )
     sdiag.write_text(SDIAG.format(time=table.now, queue=table.queue))
     sdiag.chmod(0o755)

@@ -237,14 +237,14 @@ def test_a_removal_goes_through_where_default_and_other_members_would_refuse_eac
 
 def test_active_jobs_are_ended_before_their_account_goes(world: World) -> None:
     slurm = world.slurm
-    slurm.ask("sbatch", "-A", "jobs", "-t", "5", "--wrap", "sleep 100")
+    slurm.ask("sbatch", "-A", "jobs", "-t", "5", "--wrap", "sleep 300")
     wait_until("a running job", lambda: slurm.ask("squeue", "-h", "-A", "jobs", "-o", "%t").strip() == "R")
     assert world.errors(RemoveMember(account="jobs", user="root")) == ["JobsStillActive"]
     assert world.errors(BlockSubmission(account="jobs")) == [OK]
     blocked = slurm.run("sbatch", "-A", "jobs", "-t", "5", "--wrap", "true")
     assert (blocked.returncode, "AssocGrpSubmitJobsLimit" in blocked.stderr) == (1, True)
     assert world.errors(AllowSubmission(account="jobs")) == [OK]
-    slurm.ask("sbatch", "-A", "jobs", "-t", "5", "--wrap", "sleep 100")
+    slurm.ask("sbatch", "-A", "jobs", "-t", "5", "--wrap", "sleep 300")
     assert world.changes() == []
     standing = world.backend.observe(Scope(jobs_of=frozenset({"jobs"}), parts=Scope().parts))
     assert standing.active_jobs == {"jobs": 2}

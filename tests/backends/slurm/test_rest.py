@@ -219,7 +219,7 @@ def test_jobs_are_seen_and_cancelled(on_rest: Connect, rest_access: Access) -> N
             "user_name": user,
             "user_id": user,
             "time_limit": 60,
-            "script": "#!/bin/sh\nsleep 100\n",
+            "script": "#!/bin/sh\nsleep 900\n",
             "current_working_directory": "/",
             "standard_output": "/dev/null",
             "environment": ["PATH=/bin"],

@@ -85,8 +85,12 @@ class Killer:
         before = connections(port)
 
         def kill() -> None:
-            wait_until("slurmrestd at slurmdbd", lambda: connections(port) > before)
-            self._server.kill()
+            try:
+                wait_until(
+                    "slurmrestd at slurmdbd", lambda: bool(connections(port) - before), log=self._server.log
+                )
+            finally:
+                self._server.kill()
 
         killer = threading.Thread(target=kill)
         killer.start()

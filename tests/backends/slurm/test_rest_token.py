@@ -104,13 +104,13 @@ def test_scontrol_makes_tokens(
 ) -> None:
     cluster = real_slurmrestd.cluster
     monkeypatch.setenv("SLURM_CONF", cluster.env["SLURM_CONF"])
-    command = f"{cluster.bin_path}/scontrol token username=root lifespan=600"
+    command = f"{cluster.bin_path}/scontrol token username=root lifespan=864000"
     access = {**real_slurmrestd.access, "token_file": None, "token_command": command}
     backend = by_rest(access, tmp_path)()
     assert backend.apply([CreateAccount(account="t_made", parent="root")])[0].done
     look = backend.checks()["token of slurmrestd"]()
     assert isinstance(look, Check) and look.state is CheckState.OK
-    assert "in 9 min" in look.found
+    assert "in 9 d" in look.found
 
 
 def test_who_may_not_change_anything_is_told_so(real_slurmrestd: Slurmrestd, tmp_path: Path) -> None:

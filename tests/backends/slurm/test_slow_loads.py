@@ -29,15 +29,16 @@ case "$*" in *" load "*) sleep {reading_s}; printf '{question}'; read -r answer 
 """
 
 
-@pytest.mark.parametrize(("reading_s", "loads"), [(0, 2), (3, 1)])
+@pytest.mark.parametrize(("reading_s", "single_s"), [(0, 1.0), (3, 0.01)])
 def test_what_is_left_after_a_slow_load_goes_by_single_commands_where_they_are_sooner(
-    tmp_path: Path, reading_s: int, loads: int
+    tmp_path: Path, reading_s: int, single_s: float
 ) -> None:
     learnt = HintsOfThisProcess[float]()
-    # The members of a file take 2.5 s by single commands, and are thought to take a moment by a load.
-    learnt |= {LOAD_USERS: 0.01, LOAD_USERS + UNIT: 1e-4, "add user": 0.01, f"add user{UNIT}": 0.01}
+    # By single commands of 0.01 s the members of a file take 2.5 s, of 1 s 250 s. A load is thought to take a moment.
+    learnt |= {LOAD_USERS: 0.01, LOAD_USERS + UNIT: 1e-4, "add user": single_s, f"add user{UNIT}": 0.01}
     joins = [join(f"a{n}", f"u{n}", present_default="") for n in range(2 * ACCOUNTS_PER_FILE)]
-    assert loads_of(joins, Costs(lambda: 0, learnt), tmp_path, reading_s) == loads
+    loads = loads_of(joins, Costs(lambda: 0, learnt), tmp_path, reading_s)
+    assert loads == 1 if reading_s else loads > 1
 
 
 def test_members_are_loaded_beside_a_new_account_that_is_made_sooner_by_single_commands(

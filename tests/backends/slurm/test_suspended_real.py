@@ -109,12 +109,14 @@ def test_figures_stay_when_it_is_resumed_and_when_it_has_ended(
     backend, table = on_slurm(), f"{suspended.cluster}_job_table"
     resumed = int(Month(2025, 7).start(UTC).timestamp())
     steps = (
-        f"UPDATE {table} SET state = 1, time_suspended = {resumed} - time_suspended;"
-        f"UPDATE {suspended.cluster}_suspend_table SET time_end = {resumed} WHERE time_end = 0",
-        f"UPDATE {table} SET state = 3, time_end = {resumed + 86_400}",
+        (
+            f"UPDATE {table} SET state = 1, time_suspended = {resumed} - time_suspended",
+            f"UPDATE {suspended.cluster}_suspend_table SET time_end = {resumed} WHERE time_end = 0",
+        ),
+        (f"UPDATE {table} SET state = 3, time_end = {resumed + 86_400}",),
     )
     for step in steps:
-        suspended.sql(step)
+        suspended.sql(*step)
         for month in MONTHS:
             assert hours(backend, month, "cpu") == of_month(RAN, month)
     assert hours(backend, Month(2025, 7), "cpu") == dict.fromkeys(RAN, 24)

@@ -247,14 +247,14 @@ def test_jobs_that_run_count_to_now_and_are_named(
 ) -> None:
     slurm = slurm_with_jobs
     slurm.ask("sacctmgr", "-i", "add", "user", "name=root", "account=steady")
-    options = ("--parsable", "-A", "steady", "-o", "/dev/null", "--chdir=/")
+    options = ("--parsable", "-A", "steady", "-t", "60", "-o", "/dev/null", "--chdir=/")
     slurm.ask("sbatch", *options, "--exclusive", "--wrap", "sleep 1")
     wait_until("the end of a whole node", lambda: so_far(backend)["cpu"] and not backend.usage(NOW).live)
     whole = so_far(backend)["cpu"]
     assert so_far(backend, UsageSource.ALLOCATED)["cpu"] == 16 * whole
 
-    pair = slurm.ask("sbatch", *options, "-n2", "--gres=gpu:1", "--wrap", "sleep 100").strip()
-    single = slurm.ask("sbatch", *options, "--requeue", "--array=1", "--wrap", "sleep 100").strip()
+    pair = slurm.ask("sbatch", *options, "-n2", "--gres=gpu:1", "--wrap", "sleep 900").strip()
+    single = slurm.ask("sbatch", *options, "--requeue", "--array=1", "--wrap", "sleep 900").strip()
     wait_until("a second of both jobs", lambda: so_far(backend)["cpu"] >= whole + 3)
     usage = backend.usage(NOW)
     live = {job.id: job for job in usage.live}
@@ -326,7 +326,8 @@ def slurmdbd_in(
         # Or else it sums up everything since the first job when it starts.
         hour = int(datetime.now(UTC).timestamp()) // 3600 * 3600
         busy.sql(
-            f"DELETE FROM test_last_ran_table; INSERT INTO test_last_ran_table VALUES ({hour}, {hour}, {hour})"
+            "DELETE FROM test_last_ran_table",
+            f"INSERT INTO test_last_ran_table VALUES ({hour}, {hour}, {hour})",
         )
         busy.servers.env = env
         busy.start_slurmdbd()

@@ -66,7 +66,7 @@ def test_owner_group_mode_and_a_file_that_the_group_may_write(world: World, proj
         folder.chmod(0o755)
     found = subprocess.run(
         ["sh", "-c", script], cwd=projects / "hpc_a", user=30001, group=30001, extra_groups=[GID],
-        capture_output=True, text=True, check=True, timeout=30,
+        capture_output=True, text=True, check=True, timeout=600,
     ).stdout.split()  # fmt: skip
     assert found == [f"{GID}:2770", f"{GID}:660"]
 

@@ -86,7 +86,7 @@ class World:
         found = self._read("users").get(name)
         return PasswdEntry(name, found[0], found[0], found[1]) if found else None
 
-    def head_node(self, *, leave_after_s: float = 20.0) -> HeadNode:
+    def head_node(self, *, leave_after_s: float = 600.0) -> HeadNode:
         return HeadNode(
             WriteLock(self.folder / "state", "homes", wait_s=0),
             programs=Programs(helper=str(self.bin / "mkhomedir_helper")),

@@ -15,8 +15,6 @@ from typing import Any, cast
 class _Talk(socketserver.StreamRequestHandler):
     """One connection. `STARTTLS` is offered where the server has a certificate, `AUTH` is always taken."""
 
-    timeout = 10
-
     def setup(self) -> None:
         self.desk = cast("MailServer", self.server)
         if self.desk.tls and self.desk.is_encrypted:

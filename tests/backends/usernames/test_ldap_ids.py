@@ -10,6 +10,7 @@ import pytest
 
 from agent.core.directory_actions import DeactivateUser
 from agent.core.errors import BackendError, BackendUnavailable
+from backends.usernames.ldap import user_writer
 from backends.usernames.ldap.directory import Directory
 from backends.usernames.ldap.ids import COUNTER, IdAllocator
 from rig.slapd import BASE, Slapd
@@ -114,6 +115,13 @@ def test_people_are_made_by_several_agents_at_once(ldap: Connect, looker: Looker
     assert len(groups) == 31  # with the counter
 
 
+@pytest.fixture
+def others_are_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However slow they are."""
+    monkeypatch.setattr(user_writer, "OTHERS_S", 600)
+
+
+@pytest.mark.usefixtures("others_are_waited_for")
 def test_a_user_whom_another_agent_is_just_making_is_waited_for(ldap: Connect, looker: Looker) -> None:
     """It has made the group, and saw no other: it will make the user."""
     looker.add_group("johnny", 10500, description=f"personal group of Waldur user {person(1).user_uuid}")
@@ -125,6 +133,7 @@ def test_a_user_whom_another_agent_is_just_making_is_waited_for(ldap: Connect, l
     assert not [dn for dn in looker.dns() if dn.startswith(("uid=jsmith", "cn=jsmith"))]
 
 
+@pytest.mark.usefixtures("others_are_waited_for")
 def test_one_person_who_is_made_by_several_agents_at_once_is_one_user(ldap: Connect, looker: Looker) -> None:
     looker.add_user("jsmith", 5000)
     for number in range(1, 9):

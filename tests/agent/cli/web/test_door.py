@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import shutil
@@ -10,16 +11,18 @@ import socket
 import ssl
 import threading
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import replace
 from http import HTTPStatus
 from ipaddress import ip_network
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import requests
 from tornado.httputil import HTTPHeaders, HTTPServerRequest, RequestStartLine
 
-from agent.cli.web import server
+from agent.cli.web import login, server
 from agent.cli.web.caller import Caller, caller_of, local_user
 from agent.config.model import ConsoleSettings, Settings
 from agent.core.errors import ConfigError
@@ -181,9 +184,20 @@ def test_behind_a_named_proxy_cookies_are_for_tls_and_the_journal_has_the_browse
         assert "the way from 127.0.0.1 is not encrypted" in answer.text
 
 
-def test_wrong_passwords_from_one_address_keep_nobody_out_elsewhere(site_settings: Settings) -> None:
+def test_wrong_passwords_from_one_address_keep_nobody_out_elsewhere(
+    site_settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """More tries of `ann` than may wait at once, from one address: those wait or are refused, and she gets in."""
-    with serving(behind(site_settings), headers=FORWARDED) as console:
+    waits: list[float] = []
+    go_on = threading.Event()
+
+    async def wait(seconds: float) -> None:
+        waits.append(seconds)
+        await asyncio.to_thread(go_on.wait, 600)
+
+    loop = asyncio.get_running_loop
+    monkeypatch.setattr(login, "asyncio", SimpleNamespace(sleep=wait, get_running_loop=loop))
+    with serving(behind(site_settings), headers=FORWARDED) as console, ExitStack() as stack:
         page = console.session().get(f"{console.url}/login")
         answers: list[int] = []
 
@@ -196,6 +210,7 @@ def test_wrong_passwords_from_one_address_keep_nobody_out_elsewhere(site_setting
             answers.append(answer.status_code)
 
         threads = [threading.Thread(target=guess) for _ in range(6)]
+        stack.callback(go_on.set)
         for thread in threads:
             thread.start()
         wait_until("some are refused", lambda: HTTPStatus.TOO_MANY_REQUESTS in answers)
@@ -207,10 +222,12 @@ def test_wrong_passwords_from_one_address_keep_nobody_out_elsewhere(site_setting
             headers=elsewhere, cookies=dict(page.cookies), timeout=600, allow_redirects=False,
         )  # fmt: skip
         assert answer.status_code == HTTPStatus.SEE_OTHER
-        assert len(answers) < len(threads), "the guesses were over before"
+        assert set(answers) == {HTTPStatus.TOO_MANY_REQUESTS}
+        go_on.set()
         for thread in threads:
             thread.join()
     assert sorted(answers) == [HTTPStatus.FORBIDDEN] * 4 + [HTTPStatus.TOO_MANY_REQUESTS] * 2
+    assert waits == [1, 2, 3, 4]
 
 
 def test_how_slow_an_answer_is_says_not_whether_there_is_such_a_person(console: Running) -> None:

@@ -6,7 +6,6 @@ slow or many, cookies that are over.
 from __future__ import annotations
 
 import os
-import re
 import select
 import socket
 import sqlite3
@@ -23,13 +22,14 @@ from pathlib import Path
 import pytest
 import requests
 
-from agent.cli.web import looks
+from agent.cli.web import handler, looks
 from agent.config.model import Settings
 from agent.config.secret import SecretUrl
 from agent.core.overview import Look
 from agent.state.hints import LOOKS
 from agent.state.store import NAME
 from rig.processes import wait_until
+from tasks.queue import inspection
 from tests.agent.cli.web.running import PASSWORD, Running, serving, xsrf
 
 VIEWERS = 200
@@ -42,7 +42,10 @@ def silent() -> Iterator[socket.socket]:
         yield listener
 
 
-def test_pages_do_not_wait_for_a_broker_that_hangs(site_settings: Settings, silent: socket.socket) -> None:
+def test_pages_do_not_wait_for_a_broker_that_hangs(
+    monkeypatch: pytest.MonkeyPatch, site_settings: Settings, silent: socket.socket
+) -> None:
+    monkeypatch.setattr(inspection, "CONNECT_S", 600.0)
     url = SecretUrl(f"redis://127.0.0.1:{silent.getsockname()[1]}/0")
     with serving(replace(site_settings, broker_url=url)) as console:
         console.inside.broker_patience_s = 0.05
@@ -57,10 +60,10 @@ def test_pages_do_not_wait_for_a_broker_that_hangs(site_settings: Settings, sile
         # It waits for the broker.
         assert select.select([silent], [], [], 600)[0]
         other = console.log_in("vic")
-        # On a slow machine the console's own question has ended without an answer by then.
-        assert re.search("takes long to answer|does not answer", other.get(console.url).text)
+        assert "takes long to answer" in other.get(console.url).text
         assert other.get(console.plan_url).status_code == HTTPStatus.OK
-        assert act.is_alive(), "the broker has given up before"
+        assert act.is_alive()
+        silent.close()
         act.join()
     (answer,) = answers
     assert answer.status_code == HTTPStatus.SERVICE_UNAVAILABLE
@@ -86,7 +89,9 @@ def test_pages_do_not_wait_for_a_search_of_the_journal(console: Running) -> None
     assert answers == [HTTPStatus.OK]
 
 
-def test_a_state_file_that_cannot_be_read_is_a_sentence(console: Running) -> None:
+def test_a_state_file_that_cannot_be_read_is_a_sentence(
+    console: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
     session, path = console.log_in("ann"), console.settings.state_dir / NAME
 
     def refused() -> str:
@@ -101,7 +106,8 @@ def test_a_state_file_that_cannot_be_read_is_a_sentence(console: Running) -> Non
         file.execute(f"PRAGMA user_version = {version}")
     assert session.get(console.plan_url).status_code == HTTPStatus.OK
     # One waits in vain, and those behind it fail at once.
-    with closing(sqlite3.connect(path, isolation_level=None)) as file:
+    with closing(sqlite3.connect(path, isolation_level=None)) as file, monkeypatch.context() as patch:
+        patch.setattr(handler, "BUSY_S", 600.0)
         file.execute("PRAGMA locking_mode = EXCLUSIVE")
         file.execute("BEGIN EXCLUSIVE")
         with ThreadPoolExecutor(4) as pool:
@@ -159,7 +165,7 @@ def test_who_does_not_read_is_dropped_and_delays_nobody(console: Running) -> Non
 
 
 def test_who_reads_slowly_gets_all_of_a_long_page(console: Running) -> None:
-    console.inside.slow_reader_s = 3.0
+    console.inside.slow_reader_s = 15.0
     session, plan = console.log_in("vic"), console.found.plan
     # More than the system keeps for a reader.
     lines = {
@@ -172,7 +178,7 @@ def test_who_reads_slowly_gets_all_of_a_long_page(console: Running) -> None:
     while piece := answer.raw.read(4096):
         size += len(piece)
         # Longer in all than it may take nothing.
-        if time.monotonic() - begun_s < 2.5 * console.inside.slow_reader_s:
+        if time.monotonic() - begun_s < 1.2 * console.inside.slow_reader_s:
             time.sleep(0.01)
     assert size == int(answer.headers["Content-Length"]) > 8 * 10**6
 

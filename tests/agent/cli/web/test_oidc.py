@@ -108,7 +108,7 @@ WRONG: dict[str, Callable[[Claims], Claims]] = {
     "old": of(exp=int(time.time()) - 3600),
     "without an end": of(exp=None),
     "with an end in words": of(exp="tomorrow"),
-    "not yet valid": of(nbf=int(time.time()) + 3600),
+    "not yet valid": of(nbf=int(time.time()) + 86_400),
     "another issuer": of(iss="https://login.example.org"),
     "without an issuer": of(iss=None),
     "somebody else's": of(aud="another-client"),
@@ -219,8 +219,13 @@ def test_keys_may_change_and_the_provider_may_be_away(
     ],
 )  # fmt: skip
 def test_a_provider_that_is_not_as_it_should_be_is_named_and_passwords_go_on(
-    metadata: dict[str, str | None], sentence: str, console: Running, provider: OidcProvider
+    metadata: dict[str, str | None],
+    sentence: str,
+    console: Running,
+    provider: OidcProvider,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(oidc, "UNUSABLE_S", 600.0)
     provider.metadata = {
         name: value and value.replace("{issuer}", provider.issuer) for name, value in metadata.items()
     }

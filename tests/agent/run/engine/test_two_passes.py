@@ -19,7 +19,8 @@ from agent.core.policy import Cost
 from agent.plan.policy.gate import Decision
 from agent.plan.policy.rules import PolicyContext
 from agent.run import engine, gate
-from agent.state.store import Store
+from agent.state import store
+from agent.state.store import NAME, Store
 from simulator.server.waldur import SimulatedWaldur
 from simulator.world.seed import Scenario
 from tests.agent.run.engine.worlds import charged, with_room_for
@@ -45,7 +46,12 @@ class Leaver:
 
 
 @pytest.mark.parametrize("room", [ROOM, 1])
-def test_twenty_passes_at_once_find_no_more_room_than_there_is(tmp_path: Path, room: int) -> None:
+def test_twenty_passes_at_once_find_no_more_room_than_there_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, room: int
+) -> None:
+    # The last of twenty writers waits for all others, however slow they are.
+    monkeypatch.setattr(Store.__init__, "__defaults__", (NAME, 600.0))
+    monkeypatch.setattr(store, "BUSY_S", 600.0)
     with SimulatedWaldur(scenario=Scenario()) as waldur:
         world = World(waldur, tmp_path)
         world.allocate("one")

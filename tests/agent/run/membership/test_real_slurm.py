@@ -31,7 +31,7 @@ def run_job(slurm: SlurmCluster, user: str) -> None:
     """Start a long job and wait until it runs; the user of this machine must reach its script."""
     for folder in (slurm.folder.parent, slurm.folder / "slurmd"):
         folder.chmod(0o755)
-    script = ("--chdir=/tmp", "-o", "/dev/null", "--wrap", "sleep 300")
+    script = ("--chdir=/tmp", "-o", "/dev/null", "-t", "5", "--wrap", "sleep 300")
     slurm.ask("sbatch", f"--uid={user}", "-A", "a_one", *script)
     running = ("squeue", "-h", f"--user={user}", "--states=R")
     wait_until(f"{user}'s job", lambda: bool(slurm.ask(*running).strip()))

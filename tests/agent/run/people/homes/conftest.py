@@ -79,7 +79,8 @@ class HomeSite:
     def provision(
         self,
         *users: str,
-        leave_after_s: float = 20.0,
+        leave_after_s: float = 600.0,
+        budget_s: float = 600.0,
         is_whole: bool = False,
         shown: Collection[Action] | None = None,
         **options: Any,
@@ -88,7 +89,7 @@ class HomeSite:
         with engine.passing(self.site(), Mode.MEMBERSHIP_SYNC, is_recorded=False) as run:
             run.shown = None if shown is None else frozenset(shown)
             run.leave(AccountsInStep(DesiredGroups({}), frozenset(users), is_whole))
-            mode = Homes(run, host=host, **options)
+            mode = Homes(run, host=host, budget_s=budget_s, **options)
             engine.run_optional(run, mode)
         return mode.report
 
