@@ -261,7 +261,7 @@ def broker_url(address: str) -> str:
     if not all(map(_is_broker, addresses)):
         raise ValidationError(
             "this is not the URL of a broker: a port is a number up to 65535, a database of Redis is a number, "
-            "/ ? # [ ] @ in a password are written as %2F %3F %23 %5B %5D %40, and so is @ behind the host"
+            "/ ? # [ ] @ in a password are written as %2F %3F %23 %5B %5D %40, and so is an @ after the host"
         )
     return ";".join(
         f"{each}{'&' if '?' in each else '?'}ssl_cert_reqs=required"

@@ -60,7 +60,7 @@ def start(
 
 def _die_with(parent: int) -> None:
     """Ask the kernel to end the child with us, even when we are killed; a child whose parent is gone by then ends
-    itself. Its program has not begun yet: a handler of ours would take the signal of its end.
+    itself. Until its program begins it has the signal handlers of Python, which would swallow SIGTERM.
     """
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGTERM)

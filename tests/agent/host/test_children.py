@@ -43,7 +43,7 @@ MOMENTS = {
 
 
 @pytest.mark.parametrize("moment", MOMENTS)
-def test_whose_parent_is_killed_while_it_starts_ends_too(tmp_path: Path, moment: str) -> None:
+def test_a_child_whose_parent_is_killed_while_it_starts_ends_too(tmp_path: Path, moment: str) -> None:
     said = tmp_path / "pid"
     script = PARENT.replace("{when}", MOMENTS[moment])
     done = subprocess.run([sys.executable, "-c", script, str(said)], cwd=REPOSITORY, check=False)
