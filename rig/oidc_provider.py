@@ -27,6 +27,7 @@ from tornado.escape import xhtml_escape
 from tornado.httpserver import HTTPServer
 from tornado.web import Application, RequestHandler
 
+from agent.host.waiting import GIVE_UP_S
 from rig.processes import free_ports
 
 CLIENT, SECRET = "console", "s3cret-of-the-client"
@@ -89,14 +90,14 @@ class OidcProvider:
         async def start() -> HTTPServer:
             return Application(routes, provider=self).listen(self.port, "127.0.0.1")
 
-        self._server = asyncio.run_coroutine_threadsafe(start(), self._loop).result(60)
+        self._server = asyncio.run_coroutine_threadsafe(start(), self._loop).result(GIVE_UP_S)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._loop.call_soon_threadsafe(self._server.stop)
-        asyncio.run_coroutine_threadsafe(self._server.close_all_connections(), self._loop).result(60)
+        asyncio.run_coroutine_threadsafe(self._server.close_all_connections(), self._loop).result(GIVE_UP_S)
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(60)
         self._loop.close()

@@ -5,8 +5,6 @@ started.
 
 from __future__ import annotations
 
-import os
-import signal
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -62,7 +60,7 @@ class OperatorProcess:
 
     def kill(self) -> None:
         """SIGKILL the main process; the children of a pool die with it."""
-        os.kill(self.process.pid, signal.SIGKILL)
+        self.process.kill()
         self.process.wait()
 
     def stop(self) -> None:

@@ -280,7 +280,7 @@ class SlurmCluster:
 
 
 def _execute(cursor: pymysql.cursors.Cursor, statement: str) -> None:
-    """One that meets slurmdbd's in a deadlock is rolled back, and is run again."""
+    """Run a statement, and again each time that it loses a deadlock with slurmdbd: it is rolled back then."""
     while True:
         try:
             cursor.execute(statement)

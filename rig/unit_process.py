@@ -47,8 +47,8 @@ def descendants(pid: int) -> set[int]:
     while pending:
         one = pending.pop()
         found.add(one)
-        for thread in Path(f"/proc/{one}/task").glob("*/children"):
-            with suppress(OSError):
+        with suppress(OSError):  # it has ended
+            for thread in Path(f"/proc/{one}/task").glob("*/children"):
                 pending += [int(child) for child in thread.read_text().split()]
     return found
 

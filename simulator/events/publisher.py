@@ -57,7 +57,7 @@ class Publisher:
     def stop(self) -> None:
         self._store.watchers.remove(self._announce)
         self._waiting.put(None)
-        self._thread.join(10)
+        self._thread.join(600)
         self._broker.close()
 
     def _announce(self) -> None:

@@ -15,6 +15,7 @@ from rig.warm_python import of_commands, python
 from simulator.server.waldur import SimulatedWaldur
 from tests.agent.cli.operator_site import Ended
 
+# What manage.py does, with all patience for its broker.
 PATIENT = """
 from tasks.queue import inspection
 inspection.CONNECT_S = 600.0

@@ -22,12 +22,13 @@ from rig.processes import free_ports, wait_until
 from rig.redis_server import RedisServer
 from rig.site import configuration, settings_of
 from rig.slurm_cluster import SlurmCluster
-from rig.warm_python import python
+from rig.warm_python import of_commands
 from simulator.server.waldur import SimulatedWaldur
 from simulator.world.seed import Scenario
 from tests.agent.cli.web.running import PASSWORD, Running
 from tests.tasks.conftest import Start
 from tests.tasks.emulated import settings, variables
+from tests.tasks.scripts import PATIENT
 
 
 @pytest.fixture
@@ -56,7 +57,7 @@ def console(config: Path, slurm: SlurmCluster, redis_server: RedisServer) -> Ite
     passwords.write(path, {"ann": new_login("ann", Role.OPERATOR, PASSWORD)})
     (port,) = free_ports(1)
     process = subprocess.Popen(
-        [str(python()), "manage.py", "console", "--listen", f"127.0.0.1:{port}", "-c", str(config)],
+        [of_commands().program, "-c", PATIENT, "console", "--listen", f"127.0.0.1:{port}", "-c", str(config)],
         env=environment(config, redis_server.url, variables(slurm)),
         cwd=REPOSITORY,
     )

@@ -7,6 +7,7 @@ import json
 import subprocess
 import threading
 from collections.abc import Iterator
+from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -91,7 +92,11 @@ def test_a_report_makes_way_for_an_order_and_goes_on(
     env = environment(config, redis_server.url, {"PYTHONPATH": str(REPOSITORY)})
     command = [python(), "-c", SEND, waldur.seed.offering_uuid]
     pipe = subprocess.PIPE
-    with subprocess.Popen(command, env=env, cwd=REPOSITORY, stdin=pipe, stdout=pipe, text=True) as sender:
+    with (
+        subprocess.Popen(command, env=env, cwd=REPOSITORY, stdin=pipe, stdout=pipe, text=True) as sender,
+        ExitStack() as stack,
+    ):
+        stack.callback(goes_on.set)
         assert sender.stdin is not None and sender.stdout is not None
         assert json.loads(sender.stdout.readline()) == [False, False, False]
         worker = start("worker", "--concurrency", "1")

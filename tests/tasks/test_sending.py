@@ -15,7 +15,7 @@ from rig.warm_python import python
 from simulator.server.waldur import SimulatedWaldur
 
 pytestmark = pytest.mark.real_part
-# Sends a task, and another one when it has read a line, of which it does not wait long for the confirmation.
+# Sends a task, and one for each line that it reads; for the first of these it does not wait long to be confirmed.
 SEND = """
 import sys
 from agent.core.events import Job, JobKind
@@ -41,6 +41,10 @@ try:
     print("sent", flush=True)
 except Exception as error:
     print(type(error).__name__, error, flush=True)
+kinds.CONFIRMED_WITHIN_S = 600
+sys.stdin.readline()
+send(2)
+print("sent", flush=True)
 """
 
 
@@ -64,4 +68,6 @@ def test_a_task_that_rabbitmq_does_not_confirm_counts_as_not_sent(
                 said = sender.stdout.readline()
             finally:
                 rabbitmq.resume()
+            print(file=sender.stdin, flush=True)
+            assert sender.stdout.readline() == "sent\n"
     assert said.startswith(error) and "did not answer within 1 s" in said

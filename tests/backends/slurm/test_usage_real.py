@@ -255,10 +255,10 @@ def test_jobs_that_run_count_to_now_and_are_named(
 
     pair = slurm.ask("sbatch", *options, "-n2", "--gres=gpu:1", "--wrap", "sleep 900").strip()
     single = slurm.ask("sbatch", *options, "--requeue", "--array=1", "--wrap", "sleep 900").strip()
-    wait_until("a second of both jobs", lambda: so_far(backend)["cpu"] >= whole + 3)
+    wait_until("both jobs", lambda: {job.id for job in backend.usage(NOW).live} == {pair, single})
+    wait_until("seconds of theirs", lambda: so_far(backend)["cpu"] >= whole + 3)
     usage = backend.usage(NOW)
     live = {job.id: job for job in usage.live}
-    assert set(live) == {pair, single}
     total = usage.accounts["steady"].users["root"]
     assert total["cpu"] == whole + sum(job.counts["cpu"] for job in usage.live)
     assert (total["gres/gpu"], live[pair].state) == (live[pair].seconds, "RUNNING")

@@ -23,6 +23,7 @@ from agent.cli.web.handler import Console
 from agent.cli.web.passwords import Login, new_login
 from agent.cli.web.roles import Role
 from agent.config.model import Settings
+from agent.host.waiting import GIVE_UP_S
 from agent.run.diagnosis.picture import WaitingPlan, waiting_plans
 from rig.processes import free_ports
 
@@ -111,12 +112,12 @@ def serving(settings: Settings, *, port: int = 0, **more: Any) -> Iterator[Runni
         return server.start(settings, "127.0.0.1", port)
 
     try:
-        running = asyncio.run_coroutine_threadsafe(start(), loop).result(60)
+        running = asyncio.run_coroutine_threadsafe(start(), loop).result(GIVE_UP_S)
         scheme = "https" if settings.console.certificate else "http"
         inside: Any = running.request_callback
         yield Running(f"{scheme}://127.0.0.1:{port}", settings, found, inside.settings["console"], **more)
         loop.call_soon_threadsafe(running.stop)
-        asyncio.run_coroutine_threadsafe(running.close_all_connections(), loop).result(60)
+        asyncio.run_coroutine_threadsafe(running.close_all_connections(), loop).result(GIVE_UP_S)
     finally:
         loop.call_soon_threadsafe(loop.stop)
         thread.join(60)

@@ -34,8 +34,8 @@ from simulator.server.faults import Fault, FaultKind
 from tasks.queue.month_status import MonthState, MonthStatus, RunStatus
 from tasks.queue.stores import RedisStore
 from tasks.queue.work import WorkQueue
-from tests.agent.cli.operator_site import REPOSITORY
 from tests.agent.run.backfill.operator import Operator, small_waldur
+from tests.tasks.scripts import PATIENT
 
 QUEUE = "site.c1:9"
 MONTHS = YEAR[:4]
@@ -66,7 +66,7 @@ class Site:
         without their status they would be loaded once more, in the next test.
         """
         if self._is_started:
-            wait_until("the end of all messages", lambda: not self.messages(), self.worker.process)
+            wait_until("the end of all messages", self.is_quiet, self.worker.process)
         self.operator.forget()
         self.redis.delete(*self.redis.keys("site-backfill:*") or ["none"])
 
@@ -75,9 +75,13 @@ class Site:
         held = self.redis.scan_iter(match="unacked*", _type="hash")
         return self.redis.llen(QUEUE) + sum(map(self.redis.hlen, held))
 
+    def is_quiet(self) -> bool:
+        """Return whether the worker waits, and for no message: one that it is taking is nowhere in Redis."""
+        return self.redis.info("clients")["blocked_clients"] > 0 and not self.messages()
+
     def loader(self, *words: str) -> WarmProcess:
         log = self.operator.folder / f"loader-{len(self.loaders)}.log"
-        command = [f"{REPOSITORY}/manage.py", "historical-usage", "-c", self.config, *DATES, *words]
+        command = ["-c", PATIENT, "historical-usage", "-c", self.config, *DATES, *words]
         self.loaders.append(warm_python.of_commands().popen(command, log=log, env=self.env))
         return self.loaders[-1]
 

@@ -235,7 +235,7 @@ def test_jobs_that_a_termination_ends_are_counted_to_their_end_by_one_sacct(
             slurm.ask("sacctmgr", "-i", "add", "user", f"name={user}", f"account={account}")
         slurm.ask("sbatch", "-A", "a_two", "-o", "/dev/null", "--wrap", "sleep 2")
         slurm.wait_idle()
-        slurm.ask("sbatch", "-A", "a_one", "-o", "/dev/null", "--wrap", "sleep 300")
+        slurm.ask("sbatch", "-A", "a_one", "-t", "60", "-o", "/dev/null", "--wrap", "sleep 300")
         known = ("sacct", "-a", "-X", "-n", "-P", "--state=R", "-o", "Account,ElapsedRaw")
         wait_until(
             "slurmdbd knows the job, which has run for some time",

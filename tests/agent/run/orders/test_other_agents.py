@@ -30,17 +30,17 @@ def another_agent(waldur: SimulatedWaldur) -> Iterator[None]:
         session.headers["Authorization"] = f"Token {waldur.token()}"
         listing = f"{waldur.url}marketplace-orders/?offering_uuid={waldur.seed.offering_uuid}"
         while not stopped.is_set():
-            for order in session.get(listing, timeout=30).json():
+            for order in session.get(listing, timeout=600).json():
                 place = f"{waldur.url}marketplace-orders/{order['uuid']}"
                 if order["state"] == "pending-provider":
-                    session.post(f"{place}/approve_by_provider/", timeout=30)
+                    session.post(f"{place}/approve_by_provider/", timeout=600)
                 elif order["state"] == "executing":
                     resource = (
                         f"{waldur.url}marketplace-provider-resources/{order['marketplace_resource_uuid']}"
                     )
                     name = {"backend_id": f"{FOREIGN}{order['uuid'][:6]}"}
-                    session.post(f"{resource}/set_backend_id/", json=name, timeout=30)
-                    session.post(f"{place}/set_state_done/", timeout=30)
+                    session.post(f"{resource}/set_backend_id/", json=name, timeout=600)
+                    session.post(f"{place}/set_state_done/", timeout=600)
 
     thread = threading.Thread(target=work)
     thread.start()
