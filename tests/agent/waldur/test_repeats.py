@@ -147,10 +147,18 @@ def test_a_connection_closed_before_the_answer_is_made_anew(stand_in: StartStand
 
 @pytest.fixture
 def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """The seconds that are waited for before requests are sent again: no test waits."""
+    """The seconds that are waited for before requests are sent again, by a clock that goes on by them: no test waits.
+    The pace that the server has asked for is kept by the same clock.
+    """
     waited: list[float] = []
-    clock = SimpleNamespace(sleep=waited.append, monotonic=time.monotonic)
-    monkeypatch.setattr("agent.http.client.time", clock)
+    paced: list[float] = []
+
+    def now_s() -> float:
+        return time.monotonic() + sum(waited) + sum(paced)
+
+    for place, slept in (("client", waited), ("pace", paced)):
+        clock = SimpleNamespace(sleep=slept.append, monotonic=now_s)
+        monkeypatch.setattr(f"agent.http.{place}.time", clock)
     return waited
 
 
