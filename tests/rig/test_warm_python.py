@@ -112,3 +112,11 @@ def test_the_fork_of_a_client_that_is_killed_is_killed(tmp_path: Path) -> None:
         for each in (killed, other):
             each.kill()
             each.wait()
+
+
+def test_a_signal_comes_too_late_without_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its caller hears of an end a moment after it."""
+    ended = of_workers().popen(["-c", ""], log=tmp_path / "log", env={})
+    assert ended.wait() == 0
+    monkeypatch.setattr(ended, "poll", lambda: None)
+    ended.send_signal(0)
