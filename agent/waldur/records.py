@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import UTC, datetime
 from itertools import chain
 from sys import intern
 from typing import Any
@@ -252,11 +252,15 @@ def _maps(record: Json, key: str, what: str) -> list[Json]:
 
 
 def moment(record: Json, key: str) -> datetime | None:
-    """Return a moment or a date (`2027-01-31`), None where it is missing or no date."""
+    """Return a moment, or that at which a date begins (`2027-01-31`); None where it is missing or no date.
+
+    One without a time zone, which Waldur does not send, is taken as UTC.
+    """
     value = record.get(key)
     if not isinstance(value, str):
         return None
     try:
-        return datetime.fromisoformat(value)
+        found = datetime.fromisoformat(value)
     except ValueError:
         return None
+    return found if found.tzinfo else found.replace(tzinfo=UTC)

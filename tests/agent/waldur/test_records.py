@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from datetime import UTC, date, datetime
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -118,14 +118,17 @@ def test_uuids_come_out_in_hex(reader: str, field: str, attribute: str) -> None:
     ("text", "moment"),
     [
         ("2026-11-21T02:00:00.123456Z", datetime(2026, 11, 21, 2, 0, 0, 123456, UTC)),
-        ("2026-11-21", datetime.combine(date(2026, 11, 21), datetime.min.time())),
+        ("2026-11-21T02:00+02:00", datetime(2026, 11, 21, tzinfo=UTC)),
+        ("2026-11-21T02", datetime(2026, 11, 21, 2, tzinfo=UTC)),
+        ("2026-11-21", datetime(2026, 11, 21, tzinfo=UTC)),
         ("yesterday", None),
         ("", None),
         (7, None),
     ],
 )
 def test_moments(text: Any, moment: datetime | None) -> None:
-    assert records.resource({"uuid": HEX, "state": "OK", "end_date": text}).end_date == moment
+    read = records.resource({"uuid": HEX, "state": "OK", "end_date": text, "last_sync": text})
+    assert read.end_date == read.last_sync == moment
 
 
 @pytest.mark.parametrize(
