@@ -18,7 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from agent.host.waiting import GIVE_UP_S
-from rig import processes
+from rig import processes, reaper
 from rig.processes import REPOSITORY, tail, wait_until
 
 UNITS = REPOSITORY / "systemd"
@@ -38,18 +38,6 @@ def sections(unit: Path) -> dict[str, dict[str, list[str]]]:
         elif line and not line.startswith(("#", ";")):
             name, _, value = line.partition("=")
             section.setdefault(name, []).append(value)
-    return found
-
-
-def descendants(pid: int) -> set[int]:
-    """Return a process and all that it and its children have started, without those that have left them (orphans)."""
-    found, pending = set(), [pid]
-    while pending:
-        one = pending.pop()
-        found.add(one)
-        with suppress(OSError):  # it has ended
-            for thread in Path(f"/proc/{one}/task").glob("*/children"):
-                pending += [int(child) for child in thread.read_text().split()]
     return found
 
 
@@ -139,7 +127,8 @@ class UnitProcess:
         """By KillMode: `process` is the main process only, `mixed` all when it is SIGKILL, the default always all."""
         (mode,) = self.service.get("KillMode", ["control-group"])
         is_main_only = mode == "process" or (mode == "mixed" and number is signal.SIGTERM)
-        for pid in [self.process.pid] if is_main_only else descendants(self.process.pid):
+        others = [] if is_main_only else reaper.descendants(self.process.pid)
+        for pid in (self.process.pid, *others):
             with suppress(ProcessLookupError):
                 os.kill(pid, number)
 
@@ -150,7 +139,7 @@ class UnitProcess:
             try:
                 self._process.wait(20)
             except subprocess.TimeoutExpired:
-                for pid in descendants(self._process.pid):
+                for pid in (self._process.pid, *reaper.descendants(self._process.pid)):
                     with suppress(ProcessLookupError):
                         os.kill(pid, signal.SIGKILL)
                 self._process.wait()

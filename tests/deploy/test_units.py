@@ -25,10 +25,11 @@ from agent.state import journal
 from agent.state.store import NAME, Store
 from rig.child_process import is_alive
 from rig.processes import free_ports, start, stop, wait_until
+from rig.reaper import descendants
 from rig.redis_server import RedisServer
 from rig.site import configuration
 from rig.slurm_cluster import WAITING_WRITES, SlurmCluster
-from rig.unit_process import SERVICE_UID, UnitProcess, descendants
+from rig.unit_process import SERVICE_UID, UnitProcess
 from simulator.server.waldur import SimulatedWaldur
 from tests.scale import FULL
 from tests.tasks.emulated import EmulatedSlurm, settings, variables
@@ -159,7 +160,7 @@ def test_a_write_to_slurm_outlives_a_worker_that_is_stopped_and_then_killed(
         client.send_task(*poll, queue="site.q1")
         # InnoDB looks again only after 0.1 s without a question.
         wait_until("a write that waits", lambda: bool(slurm.sql(WAITING_WRITES)), pause_s=0.2)
-        started = descendants(worker.process.pid)
+        started = {worker.process.pid, *descendants(worker.process.pid)}
         (write,) = (pid for pid in started if "sacctmgr --immediate" in command_of(pid))
         worker.terminate()
         wait_until("the worker stops", lambda: "STOPPING=1" in worker.messages)
